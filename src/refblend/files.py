@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from refblend.documents import MalformedError, parse_json
+from refblend.documents import MalformedError, parse_json, shorten
+from refblend.errors import RefblendError
 
 OPTIMIZER_FILE = "optimizer.pt"
 """Beside a model's weights: the state of the optimiser that made them."""
@@ -48,21 +49,25 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
 def unpacked(
     source: Path,
     into: Path,
+    command: str,
+    error: type[RefblendError],
     member_filter: Callable[[tarfile.TarInfo, str], tarfile.TarInfo | None] = tarfile.data_filter,
 ) -> Iterator[Path]:
     """Yield a temporary folder in ``into`` with what a .tar file holds; it is removed afterwards.
 
-    tarfile.TarError or OSError if the file is missing, cut short, or no such archive.
+    ``error`` is raised for a file that cannot be one of ``command``, here or by the block.
     """
     staged = into / f".{source.name}.tmp"
     shutil.rmtree(staged, ignore_errors=True)
     try:
-        try:
-            with tarfile.open(source) as archive:
-                archive.extractall(staged, filter=member_filter)
-        except (EOFError, lzma.LZMAError, zlib.error) as error:  # tarfile lets these through
-            raise tarfile.ReadError(str(error)) from error
+        with tarfile.open(source) as archive:
+            archive.extractall(staged, filter=member_filter)
         yield staged
+    # tarfile lets the last three through.
+    except (tarfile.TarError, OSError, ValueError, EOFError, lzma.LZMAError, zlib.error) as found:
+        raise error(
+            f"{source} cannot be unpacked ({shorten(str(found))})", f"Give a file of `{command}`."
+        ) from found
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 

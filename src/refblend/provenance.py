@@ -35,33 +35,27 @@ class InputHashes:
 
 
 def hash_inputs(data_files: Iterable[Path], model_dirs: Iterable[Path]) -> InputHashes:
-    """Read all inputs of a run once, which takes minutes; DataError, ModelError if missing."""
-    return InputHashes(
-        {_recorded(Path(path)): _data_hash(Path(path)) for path in data_files},
-        {str(path): _model_hash(Path(path)) for path in model_dirs},
-    )
+    """Read all inputs of a run once, which takes minutes; DataError, ModelError if missing.
 
-
-def _recorded(path: Path) -> str:
-    """A path as it is recorded: files of the package without the place of the installation."""
-    inside = path.is_relative_to(PACKAGE)
-    return str(path.relative_to(PACKAGE.parent) if inside else path)
-
-
-def _data_hash(path: Path) -> str:
-    """Hash of a data file."""
-    if not path.is_file():
-        raise DataError(f"data file {path} is missing", "Prepare the data first, or fix the path.")
-    return sha256_file(path)
-
-
-def _model_hash(path: Path) -> str:
-    """Hash of a model directory; the state of the optimiser that made it does not count."""
-    if not path.is_dir():
-        raise ModelError(
-            f"model directory {path} is missing", "Train or copy the model first, or fix the path."
-        )
-    return sha256_tree(path, without=[OPTIMIZER_FILE])
+    Files of the package are recorded without the place of its installation. The state of the
+    optimiser that made a model does not count.
+    """
+    inputs = InputHashes({}, {})
+    for path in map(Path, data_files):
+        if not path.is_file():
+            raise DataError(
+                f"data file {path} is missing", "Prepare the data first, or fix the path."
+            )
+        ours = path.is_relative_to(PACKAGE)
+        inputs.data[str(path.relative_to(PACKAGE.parent) if ours else path)] = sha256_file(path)
+    for path in map(Path, model_dirs):
+        if not path.is_dir():
+            raise ModelError(
+                f"model directory {path} is missing",
+                "Train or copy the model first, or fix the path.",
+            )
+        inputs.models[str(path)] = sha256_tree(path, without=[OPTIMIZER_FILE])
+    return inputs
 
 
 LIBRARIES = (

@@ -6,11 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.ppo.kl import (
-    AdaptiveKLController,
-    FixedKLController,
+    KLController,
     apply_kl_penalty,
     kl_penalty,
-    make_kl_controller,
     mean_sequence_kl,
 )
 
@@ -73,7 +71,7 @@ def test_mean_sequence_kl():
 
 @given(st.floats(0, 2), st.integers(0, 10_000), st.floats(0.001, 1))
 def test_adaptive_coefficient(current, n, target):
-    controller = AdaptiveKLController(init_kl_coef=0.5, target_kl=target, horizon=10_000)
+    controller = KLController(kl_coef=0.5, target_kl=target, horizon=10_000)
     controller.update(current, n_steps=n)
     error = current / target - 1
     error = -0.2 if error < -0.2 else 0.2 if error > 0.2 else error
@@ -81,7 +79,7 @@ def test_adaptive_coefficient(current, n, target):
 
 
 def test_adaptive_extremes():
-    controller = AdaptiveKLController(0.5, 0.1, 100)
+    controller = KLController(0.5, 0.1, 100)
     for bad in (math.nan, math.inf, -math.inf):
         controller.update(bad, 10)
     assert controller.value == 0.5
@@ -90,7 +88,7 @@ def test_adaptive_extremes():
 
 
 def test_fixed_stays_and_obeys_the_configuration():
-    controller = FixedKLController(kl_coef=0.2)
+    controller = KLController(kl_coef=0.2)
     controller.update(current_kl=99.0, n_steps=10)
     controller.load_state_dict({"value": 0.9})
     assert controller.value == 0.2
@@ -98,12 +96,8 @@ def test_fixed_stays_and_obeys_the_configuration():
 
 
 def test_construction():
-    assert isinstance(make_kl_controller("fixed", 0.1, 0.1, 100), FixedKLController)
-    assert isinstance(make_kl_controller("adaptive", 0.1, 0.1, 100), AdaptiveKLController)
-    with pytest.raises(ValueError, match="fixed or adaptive"):
-        make_kl_controller("pid", 0.1, 0.1, 100)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="kl_coef"):
-        FixedKLController(-1.0)
+        KLController(-1.0)
     for target, horizon in ((0, 10), (0.1, 0), (math.nan, 1)):
         with pytest.raises(ValueError, match="must be positive"):
-            AdaptiveKLController(0.1, target, horizon)
+            KLController(0.1, target, horizon)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from refblend.data.tokenizer import encode_chat
-from refblend.rollout.hf_engine import GuideFactory
+from refblend.rollout.hf_engine import Guide, guide_compiler
 from refblend.scoring.clipping import clip_parts
 from refblend.scoring.generative import guided_regex
 from refblend.scoring.parsing import expected_score, parse_score
@@ -106,7 +106,8 @@ def test_digits_are_single_tokens_and_make_an_expected_score(smollm_tokenizer: A
 def test_guided_random_answers_fit_and_are_valid(smollm_tokenizer: Any, seed: int) -> None:
     """Any logits at all, among 49,152 tokens of which some have spaces, braces or several lines."""
     generator = torch.Generator().manual_seed(seed)
-    guide = GuideFactory(smollm_tokenizer, 49152, [END]).guide(guided_regex(24))
+    compiler = guide_compiler(smollm_tokenizer, 49152, [END])
+    guide = Guide(compiler, 49152, guided_regex(24))
     ids: list[int] = []
     while not ids or ids[-1] != END:
         logits = torch.randn(49152, generator=generator) * 4

@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.factory import start_engine
-from refblend.rollout.lora import RANKS, BaseOfEngine, room_for
+from refblend.rollout.lora import RANKS, room_for
+from refblend.rollout.vllm_engine import BaseOfEngine
 from refblend.scoring.generative import GenerativeJudge
 from refblend.workers.lora import adapter_of
 

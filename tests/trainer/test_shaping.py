@@ -10,7 +10,7 @@ import torch
 from refblend.config import RefblendConfig
 from refblend.config.algorithm import RefQualityScoreConfig, ReprAlignConfig
 from refblend.errors import TrainingError
-from refblend.ppo.kl import make_kl_controller
+from refblend.ppo.kl import KLController
 from refblend.scoring.result import JudgeResult, score_metrics
 from refblend.trainer.batch import Experience, GreedyResponses, Rollout
 from refblend.trainer.shaping import (
@@ -155,7 +155,7 @@ def kl_config(**algorithm) -> RefblendConfig:
 
 def test_kl_is_taken_off_after_the_blend_by_hand():
     blended, _ = run()
-    controller = make_kl_controller("fixed", 0.1, 0.1, 100)
+    controller = KLController(0.1)
     rewards, metrics = penalise_kl(kl_config(), blended, rollout(), experience(), controller)
     # log π = −1 and log π_ref = −1.5, −1, −0.5: k1 = 0.5, 0, −0.5 on each token
     penalty = torch.tensor([[0.5], [0.0], [-0.5]]) * MASK * 0.1
@@ -167,7 +167,7 @@ def test_kl_is_taken_off_after_the_blend_by_hand():
 
 
 def test_the_adaptive_coefficient_is_logged_before_it_moves():
-    controller = make_kl_controller("adaptive", 0.1, 0.1, 30)
+    controller = KLController(0.1, 0.1, 30)
     far = replace(experience(), reference=torch.full((3, 3), -3.0))
     _, metrics = penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), far, controller)
     assert metrics["actor/reward_kl_penalty"] == pytest.approx(2.0)
@@ -177,7 +177,7 @@ def test_the_adaptive_coefficient_is_logged_before_it_moves():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_divergence_that_is_not_finite_stops_before_the_controller(bad):
-    controller = make_kl_controller("adaptive", 0.1, 0.1, 30)
+    controller = KLController(0.1, 0.1, 30)
     non_finite = replace(experience(), reference=torch.full((3, 3), bad))
     with pytest.raises(TrainingError, match="the KL penalty"):
         penalise_kl(kl_config(), torch.zeros(3, 3), rollout(), non_finite, controller)

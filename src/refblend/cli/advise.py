@@ -9,6 +9,7 @@ import typer
 from refblend import runtime
 from refblend.cli.options import with_options
 from refblend.errors import ConfigError
+from refblend.files import write_json
 from refblend.tables import check_distinct, check_table, check_writable, write_table
 
 if TYPE_CHECKING:
@@ -89,7 +90,6 @@ def advise(
 
         frame = read_rollouts(rollouts, _columns(column or []))
     from refblend.advice.answer import advice_on
-    from refblend.files import write_json
 
     advice = advice_on(frame)
     typer.echo(str(advice))

@@ -8,6 +8,7 @@ import typer
 
 from refblend.cli.help import Panels, example
 from refblend.cli.options import Recipe
+from refblend.tables import check_distinct
 
 if TYPE_CHECKING:
     from refblend.data.schema import PromptRow
@@ -91,7 +92,6 @@ def convert(
     """Convert a file of questions and answers."""
     from refblend.data import convert as converting
     from refblend.data.schema import write_rows
-    from refblend.tables import check_distinct
 
     check_distinct([file], [out])
     columns = converting.Columns(question, answer, solution)

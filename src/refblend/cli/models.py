@@ -9,6 +9,8 @@ import typer
 from refblend import runtime
 from refblend.cli.help import Panels, example
 from refblend.cli.options import Needed, Recipe
+from refblend.errors import DiskError
+from refblend.files import sha256_file, write_json
 
 app = typer.Typer(
     cls=Panels, help="The embedded models: measure, convert, pack.", no_args_is_help=True
@@ -35,8 +37,6 @@ def _check_models(**directories: Path) -> None:
 @app.command(hidden=True)
 def tokenizer(recipe: Needed, out: Needed) -> None:
     """Train the byte-level BPE on the corpus of the recipe, or copy the pretrained model's."""
-    from refblend.errors import DiskError
-
     if out.exists() and not out.is_dir():  # transformers would only log that
         raise DiskError(f"--out: {out} is no directory", "Name a directory for the tokenizer.")
     from refblend.data.tokenizer import load_tokenizer
@@ -103,7 +103,6 @@ def judge(
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.judge_data import read_pairs
     from refblend.embedded.judge_training import JudgeChain, train_judge
-    from refblend.files import sha256_file
     from refblend.scoring.templates import load_templates
 
     settings = load_recipe(recipe)
@@ -138,7 +137,6 @@ def evaluate_actor(
     from refblend.embedded.actor_quality import measure_actor
     from refblend.embedded.architecture import load_model
     from refblend.embedded.recipe import load_recipe
-    from refblend.files import write_json
 
     settings = load_recipe(recipe).evaluation
     quality = measure_actor(

@@ -6,7 +6,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from refblend import runtime
 from refblend.cli.help import Panels, example
+from refblend.errors import ConfigError
+from refblend.files import write_json
+from refblend.tables import check_writable
 
 
 def show(
@@ -44,11 +48,6 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="File for all reports together.")] = None,
 ) -> None:
     """Test the final actors of runs with the engine of training; each run gets its test.json."""
-    from refblend import runtime
-    from refblend.errors import ConfigError
-    from refblend.files import write_json
-    from refblend.tables import check_writable
-
     names = [run.name.removeprefix("seed_") for run in runs]
     if out is not None:
         if repeated := sorted({name for name in names if names.count(name) > 1}):

@@ -9,7 +9,10 @@ import typer
 from refblend.cli.help import Panels, example
 from refblend.cli.judge_options import CorpusSetup, JudgeSetup
 from refblend.cli.options import with_options
+from refblend.documents import show
 from refblend.errors import DataError
+from refblend.files import write_json
+from refblend.progress import step_progress
 from refblend.tables import check_distinct, check_table, check_writable, write_table
 
 if TYPE_CHECKING:
@@ -66,7 +69,6 @@ class Results:
         times: dict[str, float] | None = None,
     ) -> None:
         """Report, circumstances (what differs between two equal measurements) and samples."""
-        from refblend.files import write_json
         from refblend.scoring.measure.record import circumstances, circumstances_file, measurement
 
         assert setup.judge is not None, "generative judges have a directory"
@@ -96,8 +98,6 @@ def score(
 
 def _tell(output: Path, scored: "pd.DataFrame") -> None:
     """The outcome in one line; invalid scores are told on standard error, with an example."""
-    from refblend.documents import show
-
     paths = ", ".join(f"{path} {count}" for path, count in scored["path"].value_counts().items())
     typer.echo(
         f"{output}: {len(scored)} responses, mean score {scored['score'].mean():.3f}, "
@@ -123,13 +123,12 @@ def _tell(output: Path, scored: "pd.DataFrame") -> None:
 @with_options
 def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     """Calibration and discrimination on held-out responses, few-shot and compact."""
-    from refblend.progress import step_progress
     from refblend.scoring.measure.quality import FORMS, measure_quality
 
     frame = results.load(corpus)
     total = len(FORMS) * len(frame)
-    with setup.open_generative() as judge, step_progress("judge quality", 0, total) as show:
-        forms, scored = measure_quality(judge, frame, progress=show)
+    with setup.open_generative() as judge, step_progress("judge quality", 0, total) as told:
+        forms, scored = measure_quality(judge, frame, progress=told)
         content = {"max_new_tokens": judge.options.limits.max_new_tokens, "forms": forms}
     results.write(setup, corpus, frame, content, scored)
     for name, form in forms.items():
@@ -140,14 +139,13 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
 @with_options
 def robustness(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     """Experiment D: few-shot or compact, 32 to 96 new tokens, clipping on or off."""
-    from refblend.progress import step_progress
     from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
 
     frame = results.load(corpus)
     with setup.open_generative() as judge:
         total = len(robustness_arms(judge.options)) * len(frame)
-        with step_progress("experiment D", 0, total) as show:
-            table, scored = run_robustness(judge, frame, progress=show)
+        with step_progress("experiment D", 0, total) as told:
+            table, scored = run_robustness(judge, frame, progress=told)
         content = _asked(judge)
     times = table.set_index("arm").pop("seconds_per_response")
     content |= {"arms": table.drop(columns=times.name), "by_length": by_length(scored)}
@@ -159,7 +157,6 @@ def robustness(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None
 def attacks(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     """How much each attack raises the mean score of wrong answers."""
     frame = results.load(corpus, ("wrong",))
-    from refblend.progress import step_progress
     from refblend.scoring.measure.attacks import ATTACKS, measure_attacks
 
     frame = frame[frame["label"] == 0]
@@ -170,8 +167,8 @@ def attacks(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
         )
     total = (len(ATTACKS) + 1) * len(frame)
     questions, responses = frame["question"].tolist(), frame["response"].tolist()
-    with setup.open_generative() as judge, step_progress("attacks", 0, total) as show:
-        table, scored = measure_attacks(judge, questions, responses, progress=show)
+    with setup.open_generative() as judge, step_progress("attacks", 0, total) as told:
+        table, scored = measure_attacks(judge, questions, responses, progress=told)
         content = _asked(judge) | {"attacks": table}
     results.write(setup, corpus, frame, content, scored)
     first = table.iloc[0]

@@ -9,6 +9,8 @@ import typer
 
 from refblend.cli.help import Panels, example
 from refblend.cli.options import Needed, Scale, with_options
+from refblend.files import write_json
+from refblend.progress import step_progress
 from refblend.study.design import names
 
 if TYPE_CHECKING:
@@ -52,7 +54,6 @@ def grid(
 @app.command(hidden=True)
 def schemas(out: Needed = Path("workflow/schemas")) -> None:
     """Write the JSON schemas that the workflow validates against."""
-    from refblend.files import write_json
     from refblend.study.design.workflow import json_schemas
 
     for name, schema in json_schemas().items():
@@ -74,7 +75,6 @@ def fail(runs: Runs, status: Annotated[int, typer.Option()], log: Given = None) 
 @app.command(hidden=True)
 def mark(runs: Runs, out: Needed) -> None:
     """Write a training job's marker: status and identity of every seed."""
-    from refblend.files import write_json
     from refblend.study.runs.checks import block_record
 
     write_json(out, block_record(runs))
@@ -108,7 +108,6 @@ def check(
     overlength: Tolerated = 0,
 ) -> None:
     """Fail if a run did not finish or incidents exceed the tolerated number."""
-    from refblend.files import write_json
     from refblend.study.runs.checks import check_milestone
     from refblend.study.runs.collect import read_collected
 
@@ -165,7 +164,6 @@ def verdicts(scale: Scale) -> None:
 @app.command(epilog=_example("redraw --scale cpu --out redrawn"))
 def redraw(scale: Scale, names: Names = None, out: OutFolder = None) -> None:
     """Write all tables, figures and reports anew from the archive, without any run or model."""
-    from refblend.progress import step_progress
     from refblend.study.report.build import REPORTS, Archive
 
     with step_progress("reports", 0, len(names or REPORTS) + 1) as show:

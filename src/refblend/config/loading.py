@@ -106,9 +106,7 @@ def _field_at(
 def _nested(location: Sequence[str], value: Any, model: type[BaseModel]) -> str:
     """What to do about an unknown key, which may be one that is written with dots in a file."""
     parts = ".".join(location).split(".")
-    if parts == list(location):
-        return _nearest([shorten(part, 60) for part in parts], model)
-    if _field_at(parts, model)[1] is None:
+    if parts == list(location) or _field_at(parts, model)[1] is None:
         return _nearest([shorten(part, 60) for part in parts], model)
     shown = shorten("null" if value is None else str(value), 60)
     nested = shown

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from refblend.documents import MalformedError, flatten, shorten
+from refblend.documents import MalformedError, flatten
 from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig
 from refblend.errors import ModelError
 from refblend.files import OPTIMIZER_FILE, atomic_path, read_object, unpacked
@@ -52,29 +52,23 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
 
     ModelError, and nothing is unpacked, if the file is no pack, or of another recipe.
     """
-    try:
-        with unpacked(source, folder, _as_new) as staged:
-            if not (staged / RECORD_NAME).is_file():
-                raise ModelError(
-                    f"{source} holds no models",
-                    "Give a file of `refblend models pack`. Runs are unpacked by "
-                    "`refblend runs unpack`.",
-                )
-            record = read_object(staged / RECORD_NAME)
-            if not all(isinstance(record.get(key), dict) for key in ("recipe", "hardware")):
-                raise MalformedError(f"{RECORD_NAME} does not say what made the models")
-            _check_recipe(source, record["recipe"], recipe)
-            absent = [name for name in PARTS if not (staged / name).is_dir()]
-            if absent:
-                raise MalformedError(f"it lacks {', '.join(absent)}")
-            for name in PARTS:
-                shutil.rmtree(folder / name, ignore_errors=True)
-                (staged / name).rename(folder / name)
-    except (tarfile.TarError, OSError, ValueError) as error:
-        raise ModelError(
-            f"{source} cannot be unpacked ({shorten(str(error))})",
-            "Give a file of `refblend models pack`.",
-        ) from error
+    with unpacked(source, folder, "refblend models pack", ModelError, _as_new) as staged:
+        if not (staged / RECORD_NAME).is_file():
+            raise ModelError(
+                f"{source} holds no models",
+                "Give a file of `refblend models pack`. Runs are unpacked by "
+                "`refblend runs unpack`.",
+            )
+        record = read_object(staged / RECORD_NAME)
+        if not all(isinstance(record.get(key), dict) for key in ("recipe", "hardware")):
+            raise MalformedError(f"{RECORD_NAME} does not say what made the models")
+        _check_recipe(source, record["recipe"], recipe)
+        absent = [name for name in PARTS if not (staged / name).is_dir()]
+        if absent:
+            raise MalformedError(f"it lacks {', '.join(absent)}")
+        for name in PARTS:
+            shutil.rmtree(folder / name, ignore_errors=True)
+            (staged / name).rename(folder / name)
     return record
 
 

@@ -100,9 +100,11 @@ def weighted_loss(model: Any, examples: Sequence[Example], pad_id: int) -> torch
         ids[row, : len(own)] = torch.tensor(own)
         weights[row, : len(own)] = torch.tensor(example.weights[n_shared:])
     cache = None
-    if n_shared:
+    if n_shared:  # their keys and values, computed once and repeated for every row
+        cache = DynamicCache(config=model.config)
         shared = torch.tensor([examples[0].token_ids[:n_shared]])
-        cache = _shared_cache(model, shared, len(examples))
+        model.model(input_ids=shared, past_key_values=cache, use_cache=True)
+        cache.batch_repeat_interleave(len(examples))
     hidden = model.model(
         input_ids=ids[:, :-1], past_key_values=cache, use_cache=cache is not None
     ).last_hidden_state
@@ -111,14 +113,6 @@ def weighted_loss(model: Any, examples: Sequence[Example], pad_id: int) -> torch
     logits = model.lm_head(hidden[chosen]).float()
     losses = functional.cross_entropy(logits, targets[chosen], reduction="none")
     return (losses * weights[chosen]).sum()
-
-
-def _shared_cache(model: Any, shared: torch.Tensor, rows: int) -> DynamicCache:
-    """Keys and values of the shared tokens (1, S), computed once and repeated for ``rows``."""
-    cache = DynamicCache(config=model.config)
-    model.model(input_ids=shared, past_key_values=cache, use_cache=True)
-    cache.batch_repeat_interleave(rows)
-    return cache
 
 
 def train(

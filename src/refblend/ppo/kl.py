@@ -5,7 +5,6 @@ the estimators; arXiv 1909.08593, section 2.2, for the adaptive coefficient.
 """
 
 import math
-from typing import Literal
 
 from torch import Tensor
 
@@ -53,37 +52,24 @@ def mean_sequence_kl(kl: Tensor, response_mask: Tensor) -> float:
     return float(masked_mean(kl, response_mask, dim=-1).mean()) if kl.shape[0] else 0.0
 
 
-class FixedKLController:
-    """A constant β of the KL penalty, ``value``."""
+class KLController:
+    """β of the KL penalty, ``value``: constant without a target, else adaptive.
 
-    def __init__(self, kl_coef: float) -> None:
-        self.value = _coefficient(kl_coef)
-
-    def update(self, current_kl: float, n_steps: int) -> None:
-        """Nothing: an adaptive β follows the KL that was measured over ``n_steps`` samples."""
-
-    def state_dict(self) -> dict[str, float]:
-        """What a checkpoint must hold."""
-        return {"value": self.value}
-
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        """Keep the configured β: the configuration decides, not the checkpoint."""
-
-
-class AdaptiveKLController(FixedKLController):
-    """β ← β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), from β = ``init_kl_coef``.
-
-    ``target_kl`` is the KL to maintain, in nats, ``horizon`` the time constant in samples, > 0.
+    β ← β·(1 + clip(KL/target − 1, ±0.2)·n/horizon): ``target_kl`` is the KL to maintain, in nats,
+    ``horizon`` the time constant in samples, > 0.
     """
 
     MAX_ERROR = 0.2
 
-    def __init__(self, init_kl_coef: float, target_kl: float, horizon: float) -> None:
-        if not target_kl > 0 or not horizon > 0:
+    def __init__(
+        self, kl_coef: float, target_kl: float | None = None, horizon: float = math.inf
+    ) -> None:
+        if not 0.0 <= kl_coef < math.inf:
+            raise ValueError(f"kl_coef={kl_coef} must be finite and not negative")
+        if target_kl is not None and not (target_kl > 0 and horizon > 0):
             raise ValueError(f"target_kl={target_kl} and horizon={horizon} must be positive")
-        super().__init__(init_kl_coef)
-        self.target_kl = float(target_kl)
-        self.horizon = float(horizon)
+        self.value = float(kl_coef)
+        self.target_kl, self.horizon = target_kl, horizon
 
     def update(self, current_kl: float, n_steps: int) -> None:
         """Adapt β to the KL of ``n_steps`` samples.
@@ -91,28 +77,16 @@ class AdaptiveKLController(FixedKLController):
         A non-finite KL leaves β unchanged (a NaN would never leave it), and β is never negative,
         even when ``n_steps`` exceeds five horizons.
         """
-        if not math.isfinite(current_kl):
+        if self.target_kl is None or not math.isfinite(current_kl):
             return
         error = min(max(current_kl / self.target_kl - 1.0, -self.MAX_ERROR), self.MAX_ERROR)
         self.value *= max(0.0, 1.0 + error * n_steps / self.horizon)
 
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint must hold."""
+        return {"value": self.value}
+
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Continue with the checkpoint's β."""
-        self.value = _coefficient(state["value"])
-
-
-def _coefficient(value: float) -> float:
-    if not 0.0 <= value < math.inf:
-        raise ValueError(f"kl_coef={value} must be finite and not negative")
-    return float(value)
-
-
-def make_kl_controller(
-    kind: Literal["fixed", "adaptive"], kl_coef: float, target_kl: float, horizon: float
-) -> FixedKLController:
-    """The controller named by ``algorithm.kl_ctrl.type``."""
-    if kind == "fixed":
-        return FixedKLController(kl_coef)
-    if kind == "adaptive":
-        return AdaptiveKLController(kl_coef, target_kl, horizon)
-    raise ValueError(f"kl_ctrl.type={kind!r} is unknown: use fixed or adaptive")
+        """Continue with the checkpoint's β; a constant one is as configured."""
+        if self.target_kl is not None:
+            self.value = KLController(state["value"]).value

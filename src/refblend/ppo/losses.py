@@ -87,15 +87,14 @@ def compute_policy_loss(
     loss_agg_mode: str = "token-mean",
     *,
     importance_weights: Tensor | None = None,
-    batch_num_tokens: float | None = None,
-    global_batch_size: float | None = None,
-    loss_scale_factor: float | None = None,
+    **normalisers: float | None,
 ) -> PolicyLoss:
     """PPO's clipped surrogate (arXiv 1707.06347), asymmetric (DAPO) and dual (arXiv 1912.09729).
 
     ρ = exp(clamp(log π − log π_old, ±20)); L = max(−Aρ, −A·clip(ρ, 1−ε_low, 1+ε_high)); where
     A < 0, L = min(L, −c·A). ``importance_weights`` (B, T) of :mod:`refblend.ppo.correction`
-    multiply L token by token; they carry no gradient. 0 ≤ ε, ε_low ≤ 1, c > 1.
+    multiply L token by token; they carry no gradient. 0 ≤ ε, ε_low ≤ 1, c > 1. ``normalisers`` are
+    those of :func:`agg_loss`.
     """
     if cliprange_low < 0 or cliprange_low > 1 or cliprange_high < 0:
         raise ValueError(
@@ -104,11 +103,7 @@ def compute_policy_loss(
         )
     if clip_ratio_c is not None and not clip_ratio_c > 1:
         raise ValueError(f"clip_ratio_c={clip_ratio_c} must exceed 1")
-    normalisers = {
-        "batch_num_tokens": batch_num_tokens,
-        "global_batch_size": global_batch_size,
-        "loss_scale_factor": loss_scale_factor,
-    }
+    tokens = normalisers.get("batch_num_tokens")
     advantage = masked_fill(advantages.detach(), response_mask)
     difference = masked_fill(log_prob, response_mask) - masked_fill(
         old_log_prob.detach(), response_mask
@@ -127,7 +122,7 @@ def compute_policy_loss(
         loss_mat = loss_mat * masked_fill(importance_weights.detach(), response_mask)
     with torch.no_grad():
         metrics = [
-            agg_loss(metric, response_mask, batch_num_tokens=batch_num_tokens)
+            agg_loss(metric, response_mask, batch_num_tokens=tokens)
             for metric in ((clipped > plain).to(plain.dtype), -log_ratio, dual.to(plain.dtype))
         ]
     return PolicyLoss(agg_loss(loss_mat, response_mask, loss_agg_mode, **normalisers), *metrics)
@@ -148,15 +143,12 @@ def compute_value_loss(
     response_mask: Tensor,
     cliprange_value: float = 0.5,
     loss_agg_mode: str = "token-mean",
-    *,
-    batch_num_tokens: float | None = None,
-    global_batch_size: float | None = None,
-    loss_scale_factor: float | None = None,
+    **normalisers: float | None,
 ) -> ValueLoss:
     """½·agg max((v − R)², (clip(v, v_old ± c) − R)²), after PPO's reference implementation.
 
     ``vpreds`` are the new values v, with gradient, ``values`` v_old at rollout time, ``returns`` R,
-    all (B, T); c ≥ 0 is ``cliprange_value``. The normalisers are those of :func:`agg_loss`.
+    all (B, T); c ≥ 0 is ``cliprange_value``. ``normalisers`` as in :func:`agg_loss`.
     """
     if cliprange_value < 0:
         raise ValueError(f"cliprange_value={cliprange_value} must not be negative")
@@ -165,18 +157,11 @@ def compute_value_loss(
     old = masked_fill(values.detach(), response_mask)
     plain = (new - target).square()
     clipped = (new.clamp(old - cliprange_value, old + cliprange_value) - target).square()
-    loss = agg_loss(
-        torch.maximum(plain, clipped),
-        response_mask,
-        loss_agg_mode,
-        batch_num_tokens=batch_num_tokens,
-        global_batch_size=global_batch_size,
-        loss_scale_factor=loss_scale_factor,
-    )
+    loss = agg_loss(torch.maximum(plain, clipped), response_mask, loss_agg_mode, **normalisers)
+    tokens = normalisers.get("batch_num_tokens")
     with torch.no_grad():
-        share = agg_loss(
-            (clipped > plain).to(plain.dtype), response_mask, batch_num_tokens=batch_num_tokens
-        )
+        beyond = (clipped > plain).to(plain.dtype)
+        share = agg_loss(beyond, response_mask, batch_num_tokens=tokens)
     return ValueLoss(0.5 * loss, share)
 
 

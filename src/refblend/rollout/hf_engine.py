@@ -23,31 +23,24 @@ from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, s
 from refblend.rollout.sampling import sample_tokens
 
 
-class GuideFactory:
-    """Guides for a tokenizer and logits of width ``vocab_size``; expressions are compiled once."""
+def guide_compiler(tokenizer: Any, vocab_size: int, stop_ids: Sequence[int]) -> Any:
+    """What compiles expressions, each once, for logits of width ``vocab_size``."""
+    import xgrammar  # not needed by free decoding, nor on a bare machine
 
-    def __init__(self, tokenizer: Any, vocab_size: int, stop_ids: Sequence[int]) -> None:
-        import xgrammar  # not needed by free decoding, nor on a bare machine
-
-        info = xgrammar.TokenizerInfo.from_huggingface(
-            tokenizer, vocab_size=vocab_size, stop_token_ids=list(stop_ids)
-        )
-        self.vocab_size = vocab_size
-        self._compiler = xgrammar.GrammarCompiler(info)
-
-    def guide(self, regex: str) -> "Guide":
-        """A guide at the start of an answer that must match ``regex`` as a whole."""
-        import xgrammar
-
-        matcher = xgrammar.GrammarMatcher(self._compiler.compile_regex(regex))
-        return Guide(matcher, xgrammar.allocate_token_bitmask(1, self.vocab_size))
+    info = xgrammar.TokenizerInfo.from_huggingface(
+        tokenizer, vocab_size=vocab_size, stop_token_ids=list(stop_ids)
+    )
+    return xgrammar.GrammarCompiler(info)
 
 
 class Guide:
-    """Keeps one answer within its expression, token by token."""
+    """Keeps one answer within its expression, which it matches as a whole, token by token."""
 
-    def __init__(self, matcher: Any, mask: Tensor) -> None:
-        self._matcher, self._mask = matcher, mask
+    def __init__(self, compiler: Any, vocab_size: int, regex: str) -> None:
+        import xgrammar
+
+        self._matcher = xgrammar.GrammarMatcher(compiler.compile_regex(regex))
+        self._mask = xgrammar.allocate_token_bitmask(1, vocab_size)
 
     def restrict(self, logits: Tensor) -> None:
         """Set the logits (V,) of tokens that may not come next to −∞, in place."""
@@ -99,17 +92,19 @@ class HfEngine:
         check_lengths(requests, self.max_model_len)
         answers: dict[int, Generation] = {}
         for rows in self._batches(requests):
-            expressions = [requests[i].regex for i in rows]
-            guides = [None if e is None else self._guides.guide(e) for e in expressions]
+            guides = [self._guide(requests[i].regex) for i in rows]
             batch = _Batch([requests[i] for i in rows], guides, self.max_model_len, self.device)
             generations = batch.run(self._model, self._stop_ids, self.weight_version)
             answers.update(zip(rows, generations, strict=True))
         return [answers[i] for i in range(len(requests))]
 
+    def _guide(self, regex: str | None) -> Guide | None:
+        return Guide(self._compiler, self._model.config.vocab_size, regex) if regex else None
+
     @cached_property
-    def _guides(self) -> GuideFactory:
-        tokenizer = load_tokenizer(self._directory)
-        return GuideFactory(tokenizer, self._model.config.vocab_size, sorted(self._stop_ids))
+    def _compiler(self) -> Any:
+        tokenizer, vocab_size = load_tokenizer(self._directory), self._model.config.vocab_size
+        return guide_compiler(tokenizer, vocab_size, sorted(self._stop_ids))
 
     def _batches(self, requests: Sequence[GenerationRequest]) -> list[list[int]]:
         """Requests of like length together, each batch within the cache's memory.

@@ -70,41 +70,29 @@ def _repack_tied_head(model: Any) -> None:
 
 def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
     """The arguments of vLLM that we set ourselves."""
-    memory: dict[str, Any] = (
-        {
-            "gpu_memory_utilization": options.gpu_memory_utilization,
-            "enable_sleep_mode": options.sleep,
-        }
-        if on_gpu
-        else {
-            "kv_cache_memory_bytes": options.kv_cache_memory_mb * 2**20,
-            "block_size": CPU_BLOCK_SIZE,
-        }
-    )
-    adapter: dict[str, Any] = {
+    arguments: dict[str, Any] = {
+        "model": options.model_path,
+        "dtype": options.dtype,
+        "max_model_len": options.max_model_len,
+        "tensor_parallel_size": options.tensor_parallel_size,
+        "enforce_eager": options.enforce_eager,
+        "enable_prefix_caching": options.enable_prefix_caching,
+        "enable_chunked_prefill": options.enable_chunked_prefill,
+        "max_num_seqs": options.max_num_seqs,
+        "logprobs_mode": "processed_logprobs",
+        "worker_extension_cls": f"{__name__}.WeightReceiver",
+        "generation_config": "vllm",
+        "seed": options.seed % 2**31,
+        "disable_log_stats": True,
         "enable_lora": options.lora_rank > 0,
         "max_lora_rank": room_for(options.lora_rank),
         "max_loras": 1,
     }
-    return (
-        memory
-        | adapter
-        | {
-            "model": options.model_path,
-            "dtype": options.dtype,
-            "max_model_len": options.max_model_len,
-            "tensor_parallel_size": options.tensor_parallel_size,
-            "enforce_eager": options.enforce_eager,
-            "enable_prefix_caching": options.enable_prefix_caching,
-            "enable_chunked_prefill": options.enable_chunked_prefill,
-            "max_num_seqs": options.max_num_seqs,
-            "logprobs_mode": "processed_logprobs",
-            "worker_extension_cls": f"{__name__}.WeightReceiver",
-            "generation_config": "vllm",
-            "seed": options.seed % 2**31,
-            "disable_log_stats": True,
-        }
-    )
+    if on_gpu:
+        share = options.gpu_memory_utilization
+        return arguments | {"gpu_memory_utilization": share, "enable_sleep_mode": options.sleep}
+    cache = options.kv_cache_memory_mb * 2**20
+    return arguments | {"kv_cache_memory_bytes": cache, "block_size": CPU_BLOCK_SIZE}
 
 
 def check_engine_kwargs(key: str, given: Mapping[str, Any]) -> None:
@@ -176,7 +164,7 @@ class VllmEngine:
     ) -> list[Generation]:
         """Answer all requests, in their order; see :class:`RolloutEngine`.
 
-        ``base``: all without the adapter: batches never mix (:mod:`refblend.rollout.lora`).
+        ``base``: all without the adapter; batches never mix (:class:`BaseOfEngine`).
         """
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
@@ -286,3 +274,34 @@ class VllmEngine:
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         gc.collect()
+
+
+class BaseOfEngine:
+    """The engine without its adapter, for a judge that is the reference model.
+
+    The rollout owns the engine and its cache. Requests with and without the adapter never meet in
+    one batch: there vLLM's CPU build gives rows without an adapter that of its last slot.
+    """
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self._engine = engine
+        self.max_model_len = engine.max_model_len
+        self.weight_version = 0
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Answer all requests, in their order, by the base."""
+        return self._engine.generate(requests, base=True)
+
+    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
+        """Never: the base is frozen."""
+        raise NotImplementedError("the base of an adapter is frozen: it takes no weights")
+
+    def reset_prefix_cache(self) -> None:
+        """Nothing: each push of an adapter resets the cache."""
+
+    def prefix_cache_hit_rate(self) -> float | None:
+        """None: the engine counts the rollout's prompts, too."""
+        return None
+
+    def shutdown(self) -> None:
+        """Nothing: the rollout ends its engine."""

@@ -10,7 +10,7 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.files import atomic_path, write_text
-from refblend.ppo.kl import FixedKLController, make_kl_controller
+from refblend.ppo.kl import KLController
 from refblend.ppo.masking import masked_mean
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.secret import mask
@@ -30,7 +30,7 @@ class RunState:
     """Everything that changes over a run and is neither a weight nor an optimiser's moment."""
 
     sampler: PromptSampler
-    kl_controller: FixedKLController
+    kl_controller: KLController
     drift: DriftGuard
     invalid_guard: InvalidRateGuard
     lost_updates: LostUpdates = field(default_factory=LostUpdates)
@@ -44,9 +44,10 @@ class RunState:
         """The state before the first step; DataError if there is no whole batch of prompts."""
         data, kl = config.data, config.algorithm.kl_ctrl
         scoring = config.algorithm.ref_quality_score.scoring
+        target = kl.target_kl if kl.type == "adaptive" else None
         return cls(
             PromptSampler(num_prompts, data.train_batch_size, data.shuffle, config.trainer.seed),
-            make_kl_controller(kl.type, kl.kl_coef, kl.target_kl, kl.horizon),
+            KLController(kl.kl_coef, target, kl.horizon),
             DriftGuard(config.trainer.drift_guard),
             InvalidRateGuard(scoring.max_invalid_rate, scoring.invalid_window),
         )

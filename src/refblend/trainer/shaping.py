@@ -24,7 +24,7 @@ from refblend.ppo.blending import (
     random_scores,
     shuffle_scores,
 )
-from refblend.ppo.kl import FixedKLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
+from refblend.ppo.kl import KLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
 from refblend.ppo.masking import masked_mean
 from refblend.ppo.methods import prepare
 from refblend.ppo.metrics import correlation, expected_calibration_error, roc_auc
@@ -198,7 +198,7 @@ def penalise_kl(
     rewards: Tensor,
     rollout: Rollout,
     experience: Experience,
-    controller: FixedKLController,
+    controller: KLController,
 ) -> tuple[Tensor, dict[str, float]]:
     """R'' = R' − βKL, and the adaptive controller's step; R' if KL is not in the reward."""
     if not config.algorithm.use_kl_in_reward:

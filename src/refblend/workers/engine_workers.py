@@ -12,7 +12,7 @@ from refblend.config.scoring import SCORING_KEY
 from refblend.errors import ScoringError
 from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine
 from refblend.rollout.factory import start_rollout
-from refblend.rollout.lora import AdapterEngine, BaseOfEngine
+from refblend.rollout.vllm_engine import BaseOfEngine, VllmEngine
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import CallStats, Judge, start_judge
 from refblend.scoring.result import JudgeResult
@@ -54,9 +54,8 @@ class RolloutWorker(Sleeper):
         path = config.actor_rollout_ref.model.path
         self.engine = start_rollout(config, path, adapter=adapter)
         shared = config.shares_judge
-        self._judge = (
-            JudgeWorker(config, BaseOfEngine(cast(AdapterEngine, self.engine))) if shared else None
-        )
+        base = BaseOfEngine(cast(VllmEngine, self.engine)) if shared else None
+        self._judge = JudgeWorker(config, base) if base else None
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests with the current weights."""

@@ -42,28 +42,23 @@ def unpack_runs(source: Path, root: Path) -> tuple[Sequence[Path], Sequence[Path
     Returns the directories, relative to ``root``, that were unpacked, and those that were there.
     CheckpointError, and nothing is unpacked, for another file, or a directory with another run.
     """
-    try:
-        with unpacked(source, root) as staged:
-            runs = [mark.parent.relative_to(staged) for mark in sorted(staged.rglob(IDENTITY_NAME))]
-            if not runs:
+    with unpacked(source, root, "refblend runs pack", CheckpointError) as staged:
+        runs = [mark.parent.relative_to(staged) for mark in sorted(staged.rglob(IDENTITY_NAME))]
+        if not runs:
+            raise CheckpointError(
+                f"{source} holds no run",
+                "Give a file of `refblend runs pack`. Models are unpacked by "
+                "`refblend models unpack`.",
+            )
+        present = [run for run in runs if (root / run).exists()]
+        for run in present:
+            if read_identity(root / run) != read_identity(staged / run):
                 raise CheckpointError(
-                    f"{source} holds no run",
-                    "Give a file of `refblend runs pack`. Models are unpacked by "
-                    "`refblend models unpack`.",
+                    f"{root / run} holds another run than {source}",
+                    "Move one of them away, or unpack into another folder.",
                 )
-            present = [run for run in runs if (root / run).exists()]
-            for run in present:
-                if read_identity(root / run) != read_identity(staged / run):
-                    raise CheckpointError(
-                        f"{root / run} holds another run than {source}",
-                        "Move one of them away, or unpack into another folder.",
-                    )
-            added = [run for run in runs if run not in present]
-            for run in added:
-                (root / run).parent.mkdir(parents=True, exist_ok=True)
-                (staged / run).rename(root / run)
-    except (tarfile.TarError, OSError) as error:
-        raise CheckpointError(
-            f"{source} cannot be unpacked ({error})", "Give a file of `refblend runs pack`."
-        ) from error
+        added = [run for run in runs if run not in present]
+        for run in added:
+            (root / run).parent.mkdir(parents=True, exist_ok=True)
+            (staged / run).rename(root / run)
     return added, present
