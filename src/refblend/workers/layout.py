@@ -201,8 +201,9 @@ class ResponseStates:
 
     def spread(self, values: Tensor) -> Tensor:
         """Values (M,) or vectors (M, H) of the different tokens for all response tokens."""
-        table = values[:, None] if values.dim() == 1 else values
-        return _lookup(table, self.which).view(-1, *values.shape[1:])
+        if values.dim() > 1:
+            return _lookup(values, self.which)
+        return _lookup(values[:, None], self.which)[:, 0].clone()  # of a view FSDP2 warns
 
 
 def response_states(lm: Any, batch: PaddedBatch) -> ResponseStates:
