@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from refblend.config import RefblendConfig
 from refblend.errors import ConfigError
 from refblend.ppo.choices import ADVANTAGES
-from refblend.ppo.weights import STRATEGIES, StepContext, Strategy, WeightParams, own_strategy
+from refblend.ppo.weights import STRATEGIES, StepContext, Strategy, WeightParams
 from refblend.provenance import PACKAGE
 
 STRATEGY_KEY = "algorithm.ref_quality_score.strategy"
@@ -151,10 +151,10 @@ def get_strategy(name: str) -> Strategy:
         try:
             given = float(function(entropy, params, at))
         except Exception as error:  # the user's own code may raise anything
-            frames = traceback.extract_tb(error.__traceback__)
+            place = traceback.extract_tb(error.__traceback__)[-1]
             raise ConfigError(
                 f"{STRATEGY_KEY}={name} failed: {type(error).__name__}: {error} "
-                f"({frames[-1].filename}, line {frames[-1].lineno})",
+                f"({place.filename}, line {place.lineno})",
                 "Correct the function: it takes (entropy, params, at) and gives a number.",
             ) from error
         if not 0.0 <= given <= params.max_weight:
@@ -164,7 +164,8 @@ def get_strategy(name: str) -> Strategy:
             )
         return given
 
-    return own_strategy(name, weight)
+    # It may read anything.
+    return Strategy(name, weight, (), reads_entropy=False, reads_total_steps=True)
 
 
 def get_advantage(name: str) -> "AdvantageEstimator":

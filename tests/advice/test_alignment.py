@@ -110,7 +110,7 @@ def _headroom(frame: pd.DataFrame) -> tuple[float, tuple[float, float]]:
 
 
 def test_an_entropy_that_says_nothing_gives_a_map_no_headroom():
-    gain, (low, high) = _headroom(rollouts(200))
+    gain, low, high = _headroom(rollouts(200))
     assert abs(gain) < 0.005
     assert low <= 0 <= high
 
@@ -119,6 +119,6 @@ def test_a_judge_that_is_right_only_at_low_entropy_gives_a_map_headroom():
     frame = rollouts(300, skill=3.0)
     chance = np.random.default_rng(5).random(len(frame))
     frame["judge_score"] = frame.judge_score.where(frame.entropy < 0.5, chance)
-    gain, (low, _) = _headroom(frame)
+    gain, low, _ = _headroom(frame)
     assert gain > 0.01
     assert low > 0

@@ -137,7 +137,7 @@ def test_every_registered_strategy_is_a_value_of_the_configuration(
 ) -> None:
     for name in STRATEGIES:
         assert RefQualityScoreConfig(enable=False, strategy=name).strategy == name
-    toy = Strategy("toy", lambda entropy, params, at: 0.0, (), "w = 0")
+    toy = Strategy("toy", lambda entropy, params, at: 0.0, ())
     with pytest.raises(ValueError, match="'schedule'"):
         RefQualityScoreConfig(enable=False, strategy="toy")
     monkeypatch.setitem(STRATEGIES, "toy", toy)

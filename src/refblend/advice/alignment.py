@@ -158,7 +158,7 @@ def interval(values: Array) -> tuple[float, float]:
 
 def map_headroom(
     constant: PromptSums, maps: PromptSums, counts: Array
-) -> tuple[float, tuple[float, float]]:
+) -> tuple[float, float, float]:
     """What the best entropy map adds to the best constant weight: mean and 95 % interval.
 
     Both are chosen on a bootstrap sample and compared on the prompts that it left out, so
@@ -171,7 +171,7 @@ def map_headroom(
         return np.take_along_axis(sums.alignment(left_out), best[:, None], axis=1)[:, 0]
 
     gains = honest(maps) - honest(constant)
-    return float(np.nanmean(gains)), interval(gains)
+    return float(np.nanmean(gains)), *interval(gains)
 
 
 def auc_within_prompts(samples: Samples, values: Array) -> float | None:

@@ -46,6 +46,13 @@ class Curve:
     low: list[float]
     high: list[float]
 
+    def peak(self) -> tuple[str, str]:
+        """Its name and its highest point, for the report."""
+        where = "last token" if self.placement == "terminal" else "every token"
+        at = int(np.nanargmax(self.alignment))
+        highest = f"{self.alignment[at]:.3f} at w = {self.weights[at]:g}"
+        return f"  {where}, {self.groups} groups", highest
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -94,7 +101,7 @@ class Advice:
             "AUC within a prompt": f"rule reward {_shown(self.reward_auc)}, "
             f"judge {_shown(self.judge_auc)}",
             "alignment, no blend": f"{self.unblended:.3f}",
-            **{_kind(curve.placement, curve.groups): _peak(curve) for curve in self.curves},
+            **dict(curve.peak() for curve in self.curves),
             "gain of the best": f"{self.gain:+.3f} [{self.gain_low:+.3f}, {self.gain_high:+.3f}]; "
             f"w from {self.weight_low:g} to {self.weight_high:g} is as good",
             "entropy map adds": "unknown: the rollouts have no entropy"
@@ -124,10 +131,10 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True) -> Advice:
         for w, value in zip(WEIGHTS, point[kind : kind + len(WEIGHTS)], strict=True)
         if value >= point[best] - NEAR_BEST
     ]
-    decided = _verdict(low, high)
+    decided: Verdict = "leave" if high < MATTERS else "blend" if low > 0 else "undecided"
     labelled = int((sums.truth > 0).sum())
     needed = _needed(decided, samples, gain, (high - low) / 2)
-    headroom = _headroom(samples, sums, counts, norm_by_std)
+    map_gain, map_low, map_high = _headroom(samples, sums, counts, norm_by_std)
     return Advice(
         verdict=decided,
         sentence=_sentence(decided, blends[best], gain, (low, high), needed),
@@ -147,9 +154,9 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True) -> Advice:
         gain=float(gain),
         gain_low=low,
         gain_high=high,
-        map_gain=headroom and headroom[0],
-        map_gain_low=headroom and headroom[1],
-        map_gain_high=headroom and headroom[2],
+        map_gain=map_gain,
+        map_gain_low=map_low,
+        map_gain_high=map_high,
         prompts_needed=needed,
         curves=_curves(kinds, point, drawn),
     )
@@ -216,12 +223,6 @@ def _check_labels(samples: Samples, sums: PromptSums) -> None:
         )
 
 
-def _verdict(low: float, high: float) -> Verdict:
-    if high < MATTERS:
-        return "leave"
-    return "blend" if low > 0 else "undecided"
-
-
 def _needed(decided: Verdict, samples: Samples, gain: float, half: float) -> int | None:
     """Labelled prompts needed for an interval that excludes 0, or excludes a gain that matters."""
     if decided != "undecided":
@@ -258,17 +259,16 @@ def _sentence(
 
 def _headroom(
     samples: Samples, constant: PromptSums, counts: np.ndarray[Any, Any], norm_by_std: bool
-) -> tuple[float, float, float] | None:
+) -> tuple[float, float, float] | tuple[None, None, None]:
     if samples.entropy is None:
-        return None
+        return None, None, None
     levels: tuple[Level, ...] = ("response", "prompt")
     maps = [
         Blend(w, tilt=tilt, level=level) for level in levels for tilt in TILTS for w in WEIGHTS if w
     ]
     terminal = slice(0, len(WEIGHTS))
     constants = PromptSums(constant.cross[terminal], constant.own[terminal], constant.truth)
-    mean, (low, high) = map_headroom(constants, samples.sums(maps, norm_by_std), counts)
-    return mean, low, high
+    return map_headroom(constants, samples.sums(maps, norm_by_std), counts)
 
 
 def _curves(
@@ -281,16 +281,6 @@ def _curves(
         values = [part[here].tolist() for part in (point, low, high)]
         curves.append(Curve(placement, groups, list(WEIGHTS), *values))
     return curves
-
-
-def _kind(placement: str, groups: str) -> str:
-    where = "last token" if placement == "terminal" else "every token"
-    return f"  {where}, {groups} groups"
-
-
-def _peak(curve: Curve) -> str:
-    at = int(np.nanargmax(curve.alignment))
-    return f"{curve.alignment[at]:.3f} at w = {curve.weights[at]:g}"
 
 
 def _shown(value: float | None) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from refblend.data.equations import count_equations
 from refblend.data.schema import read_records
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.demonstrations import corrupt_steps, rambling_solution
@@ -48,11 +47,6 @@ class Pair:
         """Whether the stated answer is the problem's."""
         answer = stated_answer(self.response)
         return answer is not None and int(answer) == self.problem.answer
-
-    @property
-    def worked(self) -> bool:
-        """Whether the response shows at least one equation."""
-        return count_equations(self.response) > 0
 
 
 def build_pairs(

@@ -91,8 +91,6 @@ class Strategy:
     → w in [0, ``max_weight``]."""
     parameters: tuple[str, ...]
     """Fields of :class:`WeightParams` that the weight depends on."""
-    formula: str
-    """For readers, as in ``docs/explanation/algorithms.md``."""
     reads_entropy: bool = True
     """Whether the weight is a function of the entropy that a figure can draw."""
     reads_total_steps: bool = False
@@ -126,7 +124,6 @@ def register(strategy: Strategy) -> Strategy:
 def _of_entropy(
     name: str,
     function: Callable[..., float],
-    formula: str,
     check: Callable[[WeightParams], str] = lambda params: "",
 ) -> Strategy:
     """The strategy of a function whose arguments after the entropy are named as the parameters."""
@@ -135,10 +132,10 @@ def _of_entropy(
     def weight(entropy: float, params: WeightParams, at: StepContext) -> float:
         return function(entropy, **{each: getattr(params, each) for each in names})
 
-    return Strategy(name, weight, names, formula, check=check)
+    return Strategy(name, weight, names, check=check)
 
 
-def _of_steps(name: str, function: Callable[..., float], formula: str) -> Strategy:
+def _of_steps(name: str, function: Callable[..., float]) -> Strategy:
     """The strategy of a function of the step, the number of steps, w_max, ramp and its share."""
 
     def weight(entropy: float, params: WeightParams, at: StepContext) -> float:
@@ -146,7 +143,7 @@ def _of_steps(name: str, function: Callable[..., float], formula: str) -> Strate
         return function(at.step, at.total_steps, *ramp)
 
     names = ("max_weight", "schedule", "schedule_warmup_share")
-    return Strategy(name, weight, names, formula, reads_entropy=False, reads_total_steps=True)
+    return Strategy(name, weight, names, reads_entropy=False, reads_total_steps=True)
 
 
 def _thresholds_in_order(params: WeightParams) -> str:
@@ -159,42 +156,23 @@ def _thresholds_in_order(params: WeightParams) -> str:
 
 
 for _strategy in (
-    _of_entropy("linear", entropy_to_weight_linear, "w = w_max·(1 − ê)"),
-    _of_entropy("cosine", entropy_to_weight_cosine, "w = w_max·½(1 + cos πê)"),
-    _of_entropy("exp", entropy_to_weight_exp, "w = w_max·e^(−k·ê)"),
-    _of_entropy(
-        "piecewise",
-        entropy_to_weight_piecewise,
-        "w = w_max for H ≤ τ_low, 0 for H ≥ τ, linear between",
-        check=_thresholds_in_order,
-    ),
-    _of_entropy("constant", entropy_to_weight_constant, "w = w_max"),
-    _of_entropy("inverse", entropy_to_weight_inverse, "w = w_max·ê"),
-    _of_steps(
-        "schedule",
-        schedule_weight,
-        "w = w_max·f(p), a ramp f over the share p of the training steps",
-    ),
-    _of_steps(
-        "decay",
-        decay_weight,
-        "w = w_max·(1 − f(p)), falling over the share p of the training steps",
-    ),
+    _of_entropy("linear", entropy_to_weight_linear),
+    _of_entropy("cosine", entropy_to_weight_cosine),
+    _of_entropy("exp", entropy_to_weight_exp),
+    _of_entropy("piecewise", entropy_to_weight_piecewise, _thresholds_in_order),
+    _of_entropy("constant", entropy_to_weight_constant),
+    _of_entropy("inverse", entropy_to_weight_inverse),
+    _of_steps("schedule", schedule_weight),
+    _of_steps("decay", decay_weight),
     Strategy(
         "replay",
         lambda h, p, at: min(replayed_weight(at.step, p.replayed), p.max_weight),
         ("max_weight", "replayed"),
-        "w = the weights of another run, step by step, at most w_max",
         reads_entropy=False,
         check=lambda params: "" if params.replayed else "replay_file is needed by replay: set it",
     ),
 ):
     register(_strategy)
-
-
-def own_strategy(name: str, weight: Weight) -> Strategy:
-    """A user's strategy ``module:function``, which may read anything."""
-    return Strategy(name, weight, (), "", reads_entropy=False, reads_total_steps=True)
 
 
 def weight_for(
