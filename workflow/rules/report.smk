@@ -10,7 +10,9 @@ rule collect:
         report_markers("tested"),
         grid="runs/{scale}/_collected/grid.tsv",
     output:
-        expand("runs/{{scale}}/_collected/{{report}}/{name}", name=study_names.COLLECTED),
+        expand(
+            "runs/{{scale}}/_collected/{{report}}/{name}", name=study_names.COLLECTED
+        ),
     log:
         "logs/{scale}/{report}/collect.log",
     conda:
@@ -27,7 +29,9 @@ rule collect:
 # Tables, figures and the page. A changed figure takes a minute: one job for all of them.
 rule report:
     input:
-        expand("runs/{{scale}}/_collected/{{report}}/{name}", name=study_names.COLLECTED),
+        expand(
+            "runs/{{scale}}/_collected/{{report}}/{name}", name=study_names.COLLECTED
+        ),
         lambda wildcards: [f"params/study/{name}.yaml" for name in reported(wildcards)],
         lambda wildcards: study_grid.config_files(wildcards.scale),
     output:
