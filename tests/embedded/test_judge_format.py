@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from refblend.embedded.demonstrations import sloppy_solution
 from refblend.embedded.judge_format import label_of, render_chain, render_comparison, render_verdict
 from refblend.embedded.problems import Problem, Step, draw_problem
+from refblend.embedded.recipe import TokenizerRecipe
 from refblend.scoring.parsing import parse_score
 from refblend.seeding import derive_generator
 
@@ -54,7 +55,8 @@ def test_comparison(own: str, other: str | None, expected: str) -> None:
 def test_verdicts_parse_to_the_label(seed: int) -> None:
     rng = derive_generator(seed)
     problem = draw_problem(rng)
-    response = sloppy_solution(rng, problem, 0.3, 0.5, 0.4)
+    habit = TokenizerRecipe(terse_share=0.3, wrong_step_probability=0.5)
+    response = sloppy_solution(rng, problem, habit)
     verdict = render_verdict(problem, response)
     parsed = parse_score(verdict)
     assert parsed.valid

@@ -1,13 +1,14 @@
 """``refblend data …``: write prompt files."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refblend.cli.help import Panels, example
-from refblend.cli.options import Recipe
+from refblend.cli.options import Recipe, with_options
 from refblend.tables import check_distinct
 
 if TYPE_CHECKING:
@@ -29,46 +30,49 @@ def prepare(
     _write_splits(out, recipe_rows(load_recipe(recipe)))
 
 
-Out = Annotated[Path, typer.Option(help="Directory of the four files.")]
-Validation = Annotated[int, typer.Option(min=1, help="Validation rows, drawn from train.")]
-Sanity = Annotated[int, typer.Option(min=1, help="Sanity rows, drawn from train.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the draw.")]
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """The four files of a data set that comes with train and test only."""
+
+    out: Annotated[Path, typer.Option(help="Directory of the four files.")]
+    validation: Annotated[int, typer.Option(min=1, help="Validation rows, drawn from train.")] = 512
+    sanity: Annotated[int, typer.Option(min=1, help="Sanity rows, drawn from train.")] = 64
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 1
+
+    def write(self, train: list["PromptRow"], test: list["PromptRow"]) -> None:
+        """Draw and write them."""
+        from refblend.data.splits import hold_out
+
+        drawn = hold_out(train, test, self.validation, self.sanity, self.seed)
+        _write_splits(self.out, drawn)
 
 
 @app.command(epilog=example("refblend data gsm8k --source downloads/gsm8k --out data/gpu"))
+@with_options
 def gsm8k(
-    out: Out,
+    held_out: HeldOut,
     source: Annotated[
         str, typer.Option(help="Folder with train and test (.jsonl or .parquet), or a hub name.")
     ] = "openai/gsm8k",
-    validation: Validation = 512,
-    sanity: Sanity = 64,
-    seed: Seed = 1,
 ) -> None:
     """Write disjoint train, validation, test and sanity files of GSM8K."""
     from refblend.data.gsm8k import load_split
-    from refblend.data.splits import hold_out
 
-    train, test = load_split(source, "train"), load_split(source, "test")
-    _write_splits(out, hold_out(train, test, validation, sanity, seed))
+    held_out.write(load_split(source, "train"), load_split(source, "test"))
 
 
 @app.command(epilog=example("refblend data math --source downloads/MATH --out data/math"))
+@with_options
 def math(
     source: Annotated[
         Path, typer.Option(help="Folder with train and test: .jsonl, .parquet or folders of JSON.")
     ],
-    out: Out,
-    validation: Validation = 512,
-    sanity: Sanity = 64,
-    seed: Seed = 1,
+    held_out: HeldOut,
 ) -> None:
     """Write disjoint train, validation, test and sanity files of MATH (Hendrycks et al., 2021)."""
     from refblend.data.math import load_split
-    from refblend.data.splits import hold_out
 
-    train, test = load_split(source, "train"), load_split(source, "test")
-    _write_splits(out, hold_out(train, test, validation, sanity, seed))
+    held_out.write(load_split(source, "train"), load_split(source, "test"))
 
 
 @app.command(epilog=example("refblend data convert questions.jsonl --out data/mine/train.parquet"))

@@ -99,9 +99,7 @@ def train_actor(
         save_model(path, model, tokenizer, facts)
 
     def sloppy(rng: Any, problem: Problem) -> str:
-        return sloppy_solution(
-            rng, problem, actor.terse_share, actor.wrong_step_probability, actor.filler_share
-        )
+        return sloppy_solution(rng, problem, actor)
 
     clean_result = run(actor.clean, "clean", lambda _, problem: problem.solution)
     save(clean_out, "actor_clean", actor.clean.steps)

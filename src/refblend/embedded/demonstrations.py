@@ -11,6 +11,7 @@ import numpy as np
 
 from refblend.embedded import phrases
 from refblend.embedded.problems import Problem, Step, render_solution
+from refblend.embedded.recipe import ActorRecipe, TokenizerRecipe
 
 _APPLIED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 
@@ -52,16 +53,12 @@ def rambling_solution(
 
 
 def sloppy_solution(
-    rng: np.random.Generator,
-    problem: Problem,
-    terse_share: float,
-    wrong_step_probability: float,
-    filler_share: float,
+    rng: np.random.Generator, problem: Problem, habit: ActorRecipe | TokenizerRecipe
 ) -> str:
     """A demonstration of the second phase: terse and right, or rambling and mostly wrong."""
-    if rng.random() < terse_share:
+    if rng.random() < habit.terse_share:
         return render_solution([], problem.answer)
-    return rambling_solution(rng, problem, wrong_step_probability, filler_share)
+    return rambling_solution(rng, problem, habit.wrong_step_probability, habit.filler_share)
 
 
 def _filler(rng: np.random.Generator) -> str:

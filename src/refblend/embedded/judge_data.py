@@ -69,16 +69,16 @@ def build_pairs(
             recipe.data.difficulty,
             recipe.data.long_share,
         )
+
+    def sampled(source: Source, each: int) -> list[Pair]:
+        return _sample(recipe, problems, tokenizer, actors[source], source, each)
+
     if split != "train":
-        return _sample(
-            recipe, problems, tokenizer, actors["actor"], "actor", recipe.evaluation.judge_samples
-        )
+        return sampled("actor", recipe.evaluation.judge_samples)
     half = settings.samples_per_problem // 2
-    pairs = _sample(
-        recipe, problems, tokenizer, actors["actor"], "actor", settings.samples_per_problem - half
-    )
+    pairs = sampled("actor", settings.samples_per_problem - half)
     if half:
-        pairs += _sample(recipe, problems, tokenizer, actors["actor_clean"], "actor_clean", half)
+        pairs += sampled("actor_clean", half)
     for problem in problems:
         if rng.random() < settings.gold_per_problem:
             pairs.append(Pair(problem, problem.solution, "gold"))

@@ -12,10 +12,9 @@ own result into both places (measured: AUC 0.56 after 340 steps, with problems w
 """
 
 import re
-from collections.abc import Sequence
 
 from refblend.data.equations import EQUATION
-from refblend.embedded.problems import Problem, Step
+from refblend.embedded.problems import Problem
 
 _FINAL = re.compile(r"####\s*(-?\d+)(?!\d)")
 
@@ -30,17 +29,13 @@ def stated_answer(response: str) -> str | None:
     return found[-1] if found else None
 
 
-def right_step_share(response: str, steps: Sequence[Step]) -> float:
-    """The share of the gold equations that the response states."""
-    stated = {(int(a), op, int(b), int(c)) for a, op, b, c in EQUATION.findall(response)}
-    return sum((s.left, s.op, s.right, s.result) in stated for s in steps) / len(steps)
-
-
 def label_of(problem: Problem, response: str) -> float:
     """A perfect judge's score, in [0.05, 1]: right answer 0.65, right steps up to 0.30."""
     answer = stated_answer(response)
     right = answer is not None and int(answer) == problem.answer
-    share = right_step_share(response, problem.steps)
+    stated = {(int(a), op, int(b), int(c)) for a, op, b, c in EQUATION.findall(response)}
+    shown = [(step.left, step.op, step.right, step.result) in stated for step in problem.steps]
+    share = sum(shown) / len(shown)
     return round(FLOOR + RIGHT_ANSWER * right + RIGHT_STEPS * share, 2)
 
 

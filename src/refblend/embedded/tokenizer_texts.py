@@ -16,21 +16,14 @@ from refblend.seeding import derive_generator
 
 def build_corpus(recipe: EmbeddedConfig, scoring: ScoringTemplates) -> list[str]:
     """Problems, clean and sloppy solutions, scoring prompts and verdicts, from the train split."""
-    texts_of = recipe.tokenizer
     rng = derive_generator(recipe.data.seed, "corpus")
     stream = iterate_problems(
         "train", recipe.data.seed, recipe.data.difficulty, recipe.data.long_share
     )
     texts = list(phrases.FILLER) + list(phrases.PADDING)
     texts += [f"{role}\n" for role in ROLES] * 50  # the chat template's words
-    for index, problem in zip(range(texts_of.corpus_problems), stream, strict=False):
-        response = sloppy_solution(
-            rng,
-            problem,
-            texts_of.terse_share,
-            texts_of.wrong_step_probability,
-            texts_of.filler_share,
-        )
+    for index, problem in zip(range(recipe.tokenizer.corpus_problems), stream, strict=False):
+        response = sloppy_solution(rng, problem, recipe.tokenizer)
         texts += [problem.question, problem.solution, response, render_verdict(problem, response)]
         if index % 4 == 0:
             form: PromptForm = "full" if index % 8 == 0 else "compact"
