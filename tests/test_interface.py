@@ -11,40 +11,8 @@ import pytest
 import refblend
 from refblend.errors import ConfigError
 
-SIGNATURES = {
-    "Judge": "()",
-    "Judge.open": "(model: str | os.PathLike[str] | None = None, *, engine: str = 'vllm', "
-    "templates: str | os.PathLike[str] | None = None, "
-    "invalid_score: float = 0.5, seed: int = 0, **scoring: Any) -> 'Judge'",
-    "Judge.score": "(self, questions: Sequence[str], responses: Sequence[str], "
-    "seeds: Sequence[int] | None = None) -> list[JudgeResult]",
-    "Judge.shutdown": "(self) -> None",
-    "JudgeResult": "(score: float, valid: bool, path: Literal['text', 'token', 'logit', 'oracle', "
-    "'default', 'overlength', 'error'], raw: str = '', latency_s: float = 0.0, "
-    "template: Literal['full', 'compact'] = 'full', clipped: bool = False, "
-    "prompt_tokens: int = 0, new_tokens: int = 0, prompt_tokens_unclipped: int = 0) -> None",
-    "RefblendError": "(reason: str, remedy: str) -> None",
-    "WeightParams": "(max_weight: float = 0.3, entropy_high_threshold: float = 1.0, "
-    "entropy_low_threshold: float = 0.3, exp_k: float = 3.0, schedule: Literal['linear', "
-    "'sigmoid', 'cosine', 'exp', 'staircase'] = 'linear', schedule_warmup_share: float = 0.5, "
-    "max_weight_warmup_steps: int = 0, replayed: tuple[float, ...] = ()) -> None",
-    "advise": "(frame: 'pd.DataFrame', *, norm_by_std: bool = True) -> 'Advice'",
-    "avg_response_entropy": "(entropy: Tensor, response_mask: Tensor) -> Tensor",
-    "blend_rewards": "(rewards: Tensor, quality: Tensor, response_mask: Tensor, "
-    "weight: float | Tensor) -> Tensor",
-    "expand_quality": "(scores: Tensor, response_mask: Tensor, placement: Literal['per_token', "
-    "'terminal', 'per_token_mean'] = 'per_token') -> Tensor",
-    "score_file": "(input: str | os.PathLike[str], output: str | os.PathLike[str], "
-    "model: str | os.PathLike[str] | None = None, *, engine: str = 'vllm', "
-    "templates: str | os.PathLike[str] | None = None, "
-    "batch_size: int = 256, **scoring: Any) -> 'pd.DataFrame'",
-    "train": "(config: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | "
-    "Mapping[str, Any] | RefblendConfig, overrides: Sequence[str] = (), *, "
-    "overwrite: bool = False) -> dict[str, Any]",
-    "weight_for": "(strategy: str | Strategy, avg_entropy: <class 'SupportsFloat'>, step: int, "
-    "total_steps: int, params: WeightParams | None = None) -> float",
-}
-"""A change here is a change for users: see CONTRIBUTING.md, "The public interface"."""
+SIGNATURES = json.loads(Path(__file__).with_name("interface.json").read_text(encoding="utf-8"))
+"""A change there is a change for users: see CONTRIBUTING.md, "The public interface"."""
 
 
 def signature(name: str) -> str:

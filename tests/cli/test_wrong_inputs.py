@@ -1,5 +1,6 @@
 """Commands with something wrong in them end with status 2 and one line that names it."""
 
+import csv
 import shlex
 import sys
 from pathlib import Path
@@ -10,45 +11,8 @@ from refblend.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = "--config params/ppo.yaml --config params/scale/smoke.yaml"
-CASES = [
-    (f"check {SMOKE} trainer.total_training_steps=many", "trainer.total_training_steps='many'"),
-    (f"check {SMOKE} algorithm.gamma=.nan", "algorithm.gamma"),
-    (f"check {SMOKE} algorithm.ref_quality_score.strategy=quadratic", "'linear'"),
-    (f"check {SMOKE} trainer.seed", "trainer.seed"),
-    (f"check {SMOKE} trainer.seed=[1", "trainer.seed"),
-    ("check --config params/ppo.yaml params/scale/smoke.yaml", "--config params/scale/smoke.yaml"),
-    (f"check {SMOKE} +trainer.seed=2", "Write trainer.seed=2."),
-    (f"check {SMOKE} ~trainer.seed", "Write trainer.seed=VALUE."),
-    (f"check {SMOKE} --trainer.seed=2", "Write trainer.seed=VALUE without dashes."),
-    ("check --config nowhere.yaml", "nowhere.yaml"),
-    ("check --config made/broken.yaml", "broken.yaml"),
-    ("check --config made/list.yaml", "list.yaml"),
-    ("check", "Missing option '--config'. See `refblend check --help`"),
-    ("chek", "Did you mean 'check'? See `refblend --help`"),
-    (f"train {SMOKE} --sede 1", "No such option: --sede"),
-    ("runs list runs elsewhere", "unexpected extra argument"),
-    (f"train {SMOKE} --seeds 1,1", "list of distinct seeds"),
-    (f"train {SMOKE} --seeds 1,2", "Put {seed} where the seed belongs"),
-    ("score --input made/answers.jsonl --output o.csv", "--judge is missing"),
-    ("score --kind http --input made/answers.jsonl --output o.csv", "http.base_url"),
-    ("show runs/none", "runs/none"),
-    ("data prepare --recipe nowhere.yaml --out out", "nowhere.yaml"),
-    ("data gsm8k --source made --out out", "made"),
-    ("data gsm8k --source made/answers.jsonl --out out", "`refblend data convert`"),
-    ("data math --source nowhere --out out", "nowhere"),
-    ("models tokenizer --recipe made/list.yaml --out out", "list.yaml"),
-    ("models tokenizer --recipe params/embedded/smoke.yaml --out made/list.yaml", "made/list.yaml"),
-    ("models evaluate-actor --model no --data x --report r --recipe made/list.yaml", "--model: no"),
-    ("evaluate off/seed_1 linear/seed_1 --data x --out o", "several runs are called 1"),
-    ("models pretrained --gguf nowhere.gguf --out out", "nowhere.gguf"),
-    ("plan M9 --scale cpu --slots 2", "M9"),
-    ("plan M1 --scale huge --slots 2", "huge"),
-    ("study grid M9 --scale cpu --out g.tsv", "M9"),
-    ("study collect --grid made/broken.tsv --scale cpu --out out", "broken.tsv"),
-    ("study check --collected nowhere --out c.json", "nowhere"),
-    ("runs list nowhere", "nowhere"),
-    ("runs prune nowhere", "nowhere"),
-]
+with Path(__file__).with_name("wrong_inputs.csv").open(encoding="utf-8", newline="") as file:
+    CASES = [(row["command"].replace("SMOKE", SMOKE), row["says"]) for row in csv.DictReader(file)]
 """What is called after ``refblend``, and what the message must say."""
 FILES = {
     "broken.yaml": "trainer: {seed: 1\n",

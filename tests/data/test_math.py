@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from refblend.data.math import DATA_SOURCE, extract_boxed, load_split
+from refblend.data.math import DATA_SOURCE, load_split
 from refblend.errors import DataError
 from refblend.rewards.math import compute_score
 
@@ -53,26 +53,6 @@ def test_one_file_per_problem(tmp_path: Path) -> None:
 def test_one_line_per_problem(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, RECORDS)))
     check(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
-        (r"\boxed{a} then \boxed{b}", "b"),
-        (r"\boxed{\left\{1,2\right\}}", r"\left\{1,2\right\}"),
-        (r"\boxed{f(x)=\frac{a}{b^{2}}}", r"f(x)=\frac{a}{b^{2}}"),
-        (r"\fbox{7}", "7"),
-        (r"$\boxed 7$ is it", "7"),
-        (r"\boxed{1", None),
-        (r"\boxed{}", None),
-        ("7", None),
-        (r"\boxed {5}.", "5"),
-        ("\\boxed\n{5}.", "5"),
-        (r"\boxed", None),
-    ],
-)
-def test_the_last_box_is_the_answer(text: str, answer: str | None) -> None:
-    assert extract_boxed(text) == answer
 
 
 def test_mistakes_name_the_file(tmp_path: Path) -> None:

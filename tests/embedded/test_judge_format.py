@@ -3,19 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.embedded.demonstrations import sloppy_solution
-from refblend.embedded.judge_format import label_of, render_chain, render_comparison, render_verdict
+from refblend.embedded.judge_format import label_of, render_verdict
 from refblend.embedded.problems import Problem, Step, draw_problem
 from refblend.embedded.recipe import TokenizerRecipe
 from refblend.scoring.parsing import parse_score
 from refblend.seeding import derive_generator
 
 PROBLEM = Problem("q", (Step(13, "-", 10, 3), Step(3, "+", 38, 41)), "k", False)
-
-
-def test_the_example_of_the_docstring() -> None:
-    assert render_chain(PROBLEM) == "13-10=3+38=41"
-    response = "13-10=3. 3+38=45.\n#### 45"
-    assert render_verdict(PROBLEM, response) == r"45;13-10=3+38=41:44+15-\box{0.20}"
 
 
 @pytest.mark.parametrize(
@@ -34,21 +28,6 @@ def test_the_example_of_the_docstring() -> None:
 )
 def test_labels(response: str, label: float) -> None:
     assert label_of(PROBLEM, response) == pytest.approx(label)
-
-
-@pytest.mark.parametrize(
-    ("own", "other", "expected"),
-    [
-        ("41", "45", "44+15-"),
-        ("8", "16", "_1-86-"),
-        ("16", "8", "1_-68-"),
-        ("7", None, "7_-"),
-        ("7", "7", "77+"),
-        ("7", "12345", "_3-_4-75-"),
-    ],
-)
-def test_comparison(own: str, other: str | None, expected: str) -> None:
-    assert render_comparison(own, other) == expected
 
 
 @given(st.integers(0, 10_000))

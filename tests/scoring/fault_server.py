@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from refblend.config.algorithm import RefQualityScoreConfig
@@ -123,6 +124,7 @@ class Handler(BaseHTTPRequestHandler):
     def send(self, status: int, content: Any) -> None:
         drip = content if isinstance(content, Drip) else None
         content = drip.body if drip else content
+        content = content.encode() if isinstance(content, str) else content
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -159,46 +161,10 @@ def _says(content: Any, status: int = 200) -> Callable[[Endpoint], Answer]:
     return lambda server: lambda request: (status, content)
 
 
-_LLAMA = "request (9000 tokens) exceeds the available context size (4096 tokens), try increasing it"
-_VLLM = "This model's maximum context length is 512 tokens. However, you requested 700 tokens"
-_TGI = "Input validation error: `inputs` must have less than 1024 tokens. Given: 1100"
-_SGLANG = "Requested token count exceeds the model's maximum context length of 4096 tokens."
-
-TOO_LONG: dict[str, tuple[int, Any]] = {
-    "openai": (400, {"error": {"message": "too many", "code": "context_length_exceeded"}}),
-    "openai responses": (400, {"error": {"message": "Your input exceeds the context window."}}),
-    "vllm": (400, {"object": "error", "message": _VLLM, "code": 400}),
-    "vllm, older": (
-        400,
-        {"message": "The decoder prompt (length 900) is longer than the maximum model length of 9"},
-    ),
-    "llama.cpp": (400, {"error": {"code": 400, "message": _LLAMA}}),
-    "llama.cpp, typed": (400, {"error": {"message": "no", "type": "exceed_context_size_error"}}),
-    "llama.cpp, older": (500, {"error": {"message": "the request exceeds the context size"}}),
-    "tgi": (422, {"error": _TGI, "error_type": "validation"}),
-    "tgi, sum": (
-        422,
-        {"error": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 and 200"},
-    ),
-    "sglang": (400, {"object": "error", "message": _SGLANG}),
-    "sglang, input": (
-        400,
-        {"message": "Input length (9000 tokens) exceeds the maximum allowed length (4096 tokens)."},
-    ),
-    "ollama": (400, {"error": {"message": "prompt too long; exceeded max context length by 4"}}),
-    "anthropic": (
-        400,
-        {"error": {"message": "prompt is too long: 208310 tokens > 200000 maximum"}},
-    ),
-    "tensorrt": (500, {"error": "Prompt length (900) exceeds maximum input length (512)"}),
-    "gemini": (
-        400,
-        {"error": {"message": "The input token count (9) exceeds the maximum number of tokens"}},
-    ),
-    "cohere": (400, {"message": "too many tokens: the prompt cannot exceed 4081"}),
-    "nginx": (413, b"<html><h1>413 Request Entity Too Large</h1></html>"),
-}
-"""How servers say that a prompt is too long: status and body."""
+TOO_LONG: dict[str, tuple[int, Any]] = json.loads(
+    Path(__file__).with_name("too_long.json").read_text(encoding="utf-8")
+)
+"""How servers say that a prompt is too long: status, and a body of JSON or text."""
 
 FAULTS: dict[str, Callable[[Endpoint], Answer]] = {
     "key echoed in a refusal": _echo(401),

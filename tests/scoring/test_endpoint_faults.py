@@ -130,7 +130,7 @@ def test_every_server_may_say_that_a_prompt_is_too_long(endpoint: Endpoint, serv
     assert (result.path, result.score) == ("overlength", 0.4)
     status, body = TOO_LONG[server]
     assert f"status {status}" in result.raw
-    told = body.get("error", body) if isinstance(body, dict) else body.decode()
+    told = body.get("error", body) if isinstance(body, dict) else body
     assert (told["message"] if isinstance(told, dict) else told) in result.raw
     assert len(endpoint.bodies) == 1, "not retried"
     with pytest.raises(ScoringError, match=f"status {status}"):

@@ -1,6 +1,8 @@
 """The parser's decisions, each by an example; and that nothing makes it raise."""
 
+import csv
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,95 +10,21 @@ from hypothesis import strategies as st
 
 from refblend.scoring.parsing import parse_score
 
-VALID = [
-    (r"\box{0.7}", 0.7),
-    (r"\boxed{0.7}", 0.7),
-    (r"\box{1}", 1.0),
-    (r"\box{0}", 0.0),
-    (r"\box{.5}", 0.5),
-    (r"\box{1.}", 1.0),
-    (r"\box{ 0.25 }", 0.25),
-    (r"\box {0.25}", 0.25),
-    (r"\ box { 0 . 2 5 }", 0.25),
-    (r"\box{0,25}", 0.25),
-    (r"\box{1,000}", 1.0),
-    (r"\box{85%}", 0.85),
-    (r"\box{85 \%}", 0.85),
-    (r"\box{100 percent}", 1.0),
-    (r"\box{0,5%}", 0.005),
-    (r"\box{3/4}", 0.75),
-    (r"\box{\frac{3}{4}}", 0.75),
-    (r"\boxed{\dfrac{1}{8}}", 0.125),
-    (r"\box{0.9/1.0}", 0.9),
-    (r"\box{$0.5$}", 0.5),
-    (r"\box{0.5\,}", 0.5),
-    (r"\box{2e-1}", 0.2),
-    (r"\box{+0.4}", 0.4),
-    (r"\box{-0.0}", 0.0),
-    (r"\BOX{0.3}", 0.3),
-    (r"first \box{0.2}, no: \box{0.9}", 0.9),
-    (r"\box{0.9} and then \box{0.2", 0.9),
-    (r"\box{\box{0.6}}", 0.6),
-    (r"\box{0.1 \box{0.6}", 0.6),
-    ("13-10=3+38=41:44+15-\\box{0.37}", 0.37),
-    ("\\box{0.4}\nand some babble", 0.4),
-    (r"<think>\box{0.1}?</think> \box{0.9}", 0.9),
-    (r"a template opened this: \box{0.1}</think>\box{0.9}", 0.9),
-    (r"<Thinking>\box{0.1}</Thinking>\box{0.9}", 0.9),
-    (r"[THINK]\box{0.1}[/THINK]\box{0.9}", 0.9),
-    (r"<seed:think>\box{0.1}</seed:think>\box{0.9}", 0.9),
-    (r"I think \box{0.9}", 0.9),
-]
-INVALID = [
-    "",
-    r"<think>\box{0.7}",
-    r"<think>\box{0.7}</think> It is right.",
-    r"\box{0.7} <think> or \box{0.8}",
-    r"<think>a</think><think>\box{0.7}",
-    r"[THINK]\box{0.7}",
-    r"<reasoning>\box{0.7}</reasoning>",
-    "0.7",
-    r"\box{}",
-    r"\box{x}",
-    r"\box{nan}",
-    r"\box{NaN}",
-    r"\box{inf}",
-    r"\box{1.2}",
-    r"\box{-0.1}",
-    r"\box{101%}",
-    r"\box{5/4}",
-    r"\box{1/0}",
-    r"\box{0/0}",
-    r"\box{-1/-0}",
-    r"\box{about 0.7}",
-    r"\box{0.7 of 1}",
-    r"\box{0.3 0.4}",
-    r"\box{0.5",
-    r"box{0.5}",
-    r"\fbox{0.5}",
-    r"\box(0.5)",
-    r"\box{٠.٥}",
-    r"\box{0.2} \box{2}",
-    r"\box{0.2} \box{bad}",
-    r"\box{" + "9" * 5000 + "}",
-    r"\box{" + "9" * 150 + "e999}",
-    r"\box{" + "0" * 300 + "}",
-]
+with Path(__file__).with_name("boxes.csv").open(encoding="utf-8", newline="") as file:
+    WRITTEN = [(row["text"], row["score"]) for row in csv.DictReader(file)]
+"""What a judge writes, and the score that is read; none where it is not valid."""
+WRITTEN += [(f"\\box{{{long}}}", "") for long in ("9" * 5000, "9" * 150 + "e999", "0" * 300)]
 
 
-@pytest.mark.parametrize(("text", "score"), VALID)
-def test_valid(text: str, score: float) -> None:
+@pytest.mark.parametrize(("text", "score"), WRITTEN)
+def test_what_is_written_is_read(text: str, score: str) -> None:
     result = parse_score(text)
-    assert result.valid
-    assert result.path == "text"
-    assert result.score == pytest.approx(score, abs=1e-12)
+    if not score:
+        assert (result.score, result.valid, result.path) == (0.5, False, "default")
+        return
+    assert (result.valid, result.path) == (True, "text")
+    assert result.score == pytest.approx(float(score), abs=1e-12)
     assert math.copysign(1.0, result.score) == 1.0
-
-
-@pytest.mark.parametrize("text", INVALID)
-def test_invalid(text: str) -> None:
-    result = parse_score(text)
-    assert (result.score, result.valid, result.path) == (0.5, False, "default")
 
 
 def test_invalid_score_is_an_option() -> None:

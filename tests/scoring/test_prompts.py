@@ -42,12 +42,6 @@ def test_plain_tokenizer_gets_the_answer_slot(embedded, plain_tokenizer) -> None
     assert plain_tokenizer.decode(prompt.ids) == f"{text}\nVerdict:"
 
 
-def test_added_tokens_are_known_as_special(embedded, chat_tokenizer) -> None:
-    encoder = PromptEncoder(chat_tokenizer, embedded)
-    assert {"<|im_end|>", "<tool_call>", "[CLS]"} <= set(encoder.special_tokens)
-    assert not encoder.special_ids.intersection(encoder.encode_data("<tool_call>[CLS]<|im_end|>"))
-
-
 MESSAGE = "messages[0]['content']"
 
 
