@@ -18,25 +18,8 @@ from refblend.study.design.grid import override_arguments
 
 ROOT = Path(__file__).parents[2]
 BASE = yaml.safe_load((ROOT / "params" / "ppo.yaml").read_text(encoding="utf-8"))
-SMALL: dict[str, Any] = {
-    "data": {"train_files": ["a.parquet"], "val_files": ["b.parquet"], "max_prompt_length": 64},
-    "actor_rollout_ref": {
-        "model": {"path": "models/actor", "trust_remote_code": False},
-        "actor": {"optim": {"lr": 1e-6, "betas": [0.9, 0.999]}, "grad_clip": 1.0},
-        "rollout": {"n": 8, "temperature": 1.0, "max_model_len": 2048, "name": "vllm"},
-    },
-    "critic": {"enable": None, "cliprange_value": 0.5},
-    "algorithm": {
-        "adv_estimator": "grpo",
-        "gamma": 1.0,
-        "rollout_correction": {"mode": "off", "threshold": 2.0},
-        "ref_quality_score": {"enable": False, "strategy": "linear", "max_weight": 0.3},
-        "kl_ctrl": {"type": "fixed", "kl_coef": 0.001},
-    },
-    "trainer": {"seed": 1, "save_freq": 10, "logger": ["console"], "profile_steps": []},
-    "ray": {"address": None, "num_cpus": 2},
-}
-TEXT = yaml.safe_dump(SMALL)
+TEXT = Path(__file__).with_name("config.yaml").read_text(encoding="utf-8")
+SMALL: dict[str, Any] = yaml.safe_load(TEXT)
 DOTTED = [
     ".".join(path)
     for path in places(BASE)

@@ -15,21 +15,8 @@ from refblend.documents import flatten
 from refblend.study.design.grid import build_grid
 
 BASE = "data: {train_files: [a], val_files: [b]}\nactor_rollout_ref: {model: {path: m}}\n"
-SPEC: dict[str, Any] = {
-    "title": "Entropy",
-    "question": "Does it help?",
-    "baseline": "plain",
-    "baselines": {"linear": "plain"},
-    "common": {"trainer.test_freq": 2},
-    "seeds": {"cpu": [1, 2], "smoke": [1]},
-    "arms_at": {"smoke": ["plain", "linear"]},
-    "arms": {
-        "plain": {"algorithm.gamma": 1.0},
-        "linear": {"algorithm.gamma": 0.5, "trainer.default_local_dir": "runs/{scale}"},
-        "nested": {"algorithm": {"gamma": 0.25, "lam": 0.5}},
-    },
-}
-TEXT = yaml.safe_dump(SPEC, sort_keys=False)
+TEXT = Path(__file__).with_name("experiment.yaml").read_text(encoding="utf-8")
+SPEC: dict[str, Any] = yaml.safe_load(TEXT)
 SNIPPETS = (
     *("!!int ''", "2020-01-01", "!!binary aGk=", "!!set {a}", ".nan", ".inf", "&x {a: *x}", "1: 2"),
     *("off: {trainer.seed: 3}", "plain: {}", "linear: {algorithm.gamma: 0.5}", "arms: {}"),

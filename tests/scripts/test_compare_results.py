@@ -11,24 +11,12 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare_results.py"
 TABLE = "arm,seed,accuracy,wall_time_s,note\noff,1,0.25,10,fine\nlinear,1,0.5,20,\n"
 
 
-@pytest.fixture(scope="module")
-def app() -> typer.Typer:
-    """The script's command."""
+def compare(*folders: Path) -> tuple[int, str]:
+    """Calls the script: status and output."""
     app = typer.Typer()
     app.command()(runpy.run_path(str(SCRIPT))["main"])
-    return app
-
-
-@pytest.fixture
-def compare(app, monkeypatch):
-    """Calls the command: status and output."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*arguments: str | Path) -> tuple[int, str]:
-        result = CliRunner().invoke(app, [str(a) for a in arguments])
-        return result.exit_code, result.output
-
-    return call
+    result = CliRunner().invoke(app, [str(folder) for folder in folders], env={"COLUMNS": "200"})
+    return result.exit_code, result.output
 
 
 @pytest.fixture
@@ -42,12 +30,7 @@ def folders(tmp_path) -> tuple[Path, Path]:
     return both
 
 
-def rewrite(folder: Path, old: str, new: str) -> None:
-    path = folder / "m1" / "per_seed.csv"
-    path.write_text(path.read_text().replace(old, new))
-
-
-def test_two_honest_machines_agree(folders, compare) -> None:
+def test_two_honest_machines_agree(folders) -> None:
     runs = "arm,seed,status,steps,wall_time_s,resumed,commit,dirty,hardware,models\n"
     long = "arm,measure,mean,diff\noff,test_greedy,0.5,\noff,step_seconds,{0},\n"
     long += "off,memory_gb,{0},\noff,judge_seconds,,{0}\nlinear,test_greedy,0.6,{1}\n"
@@ -77,8 +60,8 @@ def test_two_honest_machines_agree(folders, compare) -> None:
         ("linear,1,0.5,20,\n", "", 1, "shapes"),
     ],
 )
-def test_differences_are_found(folders, compare, old, new, status, said) -> None:
-    rewrite(folders[1], old, new)
+def test_differences_are_found(folders, old, new, status, said) -> None:
+    (folders[1] / "m1" / "per_seed.csv").write_text(TABLE.replace(old, new))
     found, output = compare(*folders)
     assert found == status, output
     assert said in output

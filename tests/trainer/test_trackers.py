@@ -142,11 +142,16 @@ def test_names_of_a_run(tmp_path, tiny_config):
     assert names(*given) == ("mine", "first")
 
 
-def test_tensorboard_tracker(tmp_path):
+def test_tensorboard_has_metrics_configuration_and_rollouts(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    (tmp_path / "rollouts").mkdir()
+    row = dict.fromkeys(COLUMNS, 0.5) | {"response": "3+4=7"}
+    (tmp_path / "rollouts" / "1.jsonl").write_text(json.dumps(row))
+
     def run(start: int, steps: range, value: float) -> None:
-        with Trackers(["tensorboard"], TrackerContext(tmp_path, 5, start_step=start)) as trackers:
+        context = TrackerContext(tmp_path, 5, start, settings={"trainer": {"seed": 5}})
+        with Trackers(["tensorboard"], context) as trackers:
             for step in steps:
                 trackers.log(step, {"actor/entropy": value, "bad": math.nan})
 
@@ -157,25 +162,9 @@ def test_tensorboard_tracker(tmp_path):
     assert events.Tags()["scalars"] == ["actor/entropy"]
     scalars = [(e.step, e.value) for e in events.Scalars("actor/entropy")]
     assert scalars == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]
-
-
-def test_tensorboard_has_configuration_and_rollouts(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    (tmp_path / "rollouts").mkdir()
-    row = dict.fromkeys(COLUMNS, 0.5) | {"response": "3+4=7"}
-    (tmp_path / "rollouts" / "1.jsonl").write_text(json.dumps(row))
-    context = TrackerContext(tmp_path, 1, settings={"trainer": {"seed": 5}})
-    with Trackers(["tensorboard"], context) as trackers:
-        trackers.log(1, {"a": 1.0})
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    shown = {
-        name: events.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val[0].decode()
-        for name in ("config", "rollouts")
-    }
-    assert '"seed": 5' in shown["config"]
-    assert '"response": "3+4=7"' in shown["rollouts"]
+    for name, shown in (("config", '"seed": 5'), ("rollouts", '"response": "3+4=7"')):
+        (text, *_) = events.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val
+        assert shown in text.decode()
 
 
 ODD = (

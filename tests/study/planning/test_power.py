@@ -51,18 +51,13 @@ def runs(seeds: int = 400, deviation: float = 0.03, shared: float = 0.0) -> pd.D
     return pd.DataFrame(rows)
 
 
-def test_spread_is_pooled_over_arms() -> None:
-    spread = read_spread(runs(), "test_greedy", "off")
+@pytest.mark.parametrize("shared", [0.0, 0.05])
+def test_spread_is_pooled_over_arms_and_pairs_are_without_what_seeds_share(shared: float) -> None:
+    spread = read_spread(runs(shared=shared), "test_greedy", "off")
     assert spread.accuracy == pytest.approx(0.5, abs=0.005)
-    assert spread.independent == pytest.approx(0.03, rel=0.05)
+    assert spread.independent == pytest.approx((0.03**2 + shared**2) ** 0.5, rel=0.1)
     assert spread.paired == pytest.approx(0.03 * 2**0.5, rel=0.06)
     assert spread.seeds == 400
-
-
-def test_what_seeds_share_leaves_the_pairs() -> None:
-    spread = read_spread(runs(shared=0.05), "test_greedy", "off")
-    assert spread.independent == pytest.approx((0.03**2 + 0.05**2) ** 0.5, rel=0.1)
-    assert spread.paired == pytest.approx(0.03 * 2**0.5, rel=0.06)
 
 
 def test_a_larger_test_set_takes_away_its_own_noise_only() -> None:
@@ -78,11 +73,16 @@ def test_a_larger_test_set_takes_away_its_own_noise_only() -> None:
     assert now.seeds_equivalence > 0
 
 
-def test_hopeless_and_unknown_are_not_numbers() -> None:
+def test_what_is_hopeless_unknown_or_does_not_vary_has_no_number_of_seeds() -> None:
     spread = read_spread(runs(seeds=20), "test_greedy", "off")
     row = power_table(spread, PowerQuestion(1e-6, 0.02)).iloc[0]
     assert row.seeds_difference is pd.NA
     assert row.test_problems is pd.NA
+    equal = read_spread(runs(seeds=4).assign(test_greedy=0.5), "test_greedy", "off")
+    table = power_table(equal, PowerQuestion())
+    assert (table.deviation == 0).all()
+    numbers = table[["seeds_difference", "seeds_equivalence", "least_detectable"]]
+    assert numbers.isna().all(axis=None)
 
 
 def test_no_plan_has_fewer_seeds_than_the_exact_tests_need() -> None:
@@ -171,14 +171,3 @@ def test_a_file_that_is_no_table_of_runs_is_named(tmp_path, content, message) ->
         read_runs(path)
     assert str(path) in str(caught.value)
     assert "Give a table with a row per run" in str(caught.value)
-
-
-def test_what_does_not_vary_needs_no_number_of_seeds() -> None:
-    table = power_table(
-        read_spread(runs(seeds=4).assign(test_greedy=0.5), "test_greedy", "off"), PowerQuestion()
-    )
-    assert table.design.tolist() == ["paired", "independent"]
-    assert (table.deviation == 0).all()
-    assert (
-        table[["seeds_difference", "seeds_equivalence", "least_detectable"]].isna().all(axis=None)
-    )
