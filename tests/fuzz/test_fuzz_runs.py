@@ -10,6 +10,7 @@ from fuzz_support import IDENTITY, attempt, folder
 from fuzz_trees import mutated, mutated_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from viewed_run import RESPONSES, RUN, write_run
 
 from refblend.config.trainer import TrainerConfig
 from refblend.identity import IDENTITY_NAME
@@ -17,41 +18,13 @@ from refblend.provenance import finish, read_previous
 from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
 from refblend.trainer.run_directory import check_run_dir
 
-SUMMARY = {"status": "finished", "steps": 2, "reason": "", "validation": {}, "incidents": {}}
-SESSION = {"start": "2026-01-01", "end": "2026-01-01", "wall_time_s": 5.5}
-ENERGY = {"kwh": 0.1, "kg_co2e": 0.04, "method": "tdp"}
-PROVENANCE = {
-    "git": {"commit": "0123456789", "dirty": False},
-    "hardware": {"cpu": "CPU", "cores": 2, "gpus": ["GPU"]},
-    "sessions": [SESSION | {"energy": ENERGY}, SESSION | {"energy": None, "end": None}],
-    "totals": {"wall_time_s": 11.0, "energy_kwh_estimated": 0.1, "kg_co2e_estimated": 0.04},
-}
-TEST = {
-    "status": "finished",
-    "of": {"identity": "this run", "step": 2},
-    "greedy": 0.5,
-    "sampled": 0.25,
-}
-ROLLOUT = {
-    "step": 2,
-    "uid": "p0",
-    "question": "What is 1+1?",
-    "response": "1+1=2\u2028#### 2\u0085",
-    "reward": 1.0,
-    "acc": 1.0,
-    "length": 12,
-    "judge_score": 0.75,
-    "judge_valid": True,
-    "judge_path": "text",
-}
-METRICS = [{"step": step, "actor/entropy": 0.5, "val-core/a/acc/mean@1": 0.25} for step in range(3)]
 DOCUMENTS: dict[str, Any] = {
-    "summary.json": SUMMARY,
-    "provenance.json": PROVENANCE,
-    "identity.json": {"identity": "this run"},
-    "test.json": TEST,
-    "rollouts/2.jsonl": ROLLOUT,
+    name: json.loads((RUN / name).read_text(encoding="utf-8"))
+    for name in ("summary.json", "provenance.json", "identity.json", "test.json")
 }
+PROVENANCE, TEST = DOCUMENTS["provenance.json"], DOCUMENTS["test.json"]
+SESSION = PROVENANCE["sessions"][0]
+DOCUMENTS["rollouts/2.jsonl"] = RESPONSES[0]
 GRID = pd.DataFrame(
     [{"experiment": "A", "arm": a, "seed": "1", "overrides": "{}"} for a in ("sound", "hostile")]
 )
@@ -59,12 +32,9 @@ GRID = pd.DataFrame(
 
 def place(directory: Path, **files: bytes) -> Path:
     """A finished run; ``files`` replaces some of it."""
-    (directory / "rollouts").mkdir(parents=True)
-    documents = {name: json.dumps(tree, ensure_ascii=False) for name, tree in DOCUMENTS.items()}
-    documents["rollouts/2.jsonl"] += "\n"
-    documents["metrics.jsonl"] = "".join(json.dumps(record) + "\n" for record in METRICS)
-    for name, text in documents.items():
-        (directory / name).write_bytes(files.get(name, text.encode()))
+    write_run(directory)
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
     return directory
 
 
@@ -75,9 +45,9 @@ def check_collected(root: Path) -> Collected:
     read = read_collected(root / "out")
     assert list(read.runs.arm) == ["sound", "hostile"]
     assert read.runs.status[0] == "finished"
-    assert read.runs.wall_time_s[0] == 11.0
-    assert len(read.responses[read.responses.arm == "sound"]) == 1
-    assert len(read.metrics[read.metrics.arm == "sound"]) == 8
+    assert read.runs.wall_time_s[0] == 90.0
+    assert len(read.responses[read.responses.arm == "sound"]) == 4
+    assert len(read.metrics[read.metrics.arm == "sound"]) == 9
     hostile = read.runs.iloc[1]
     if hostile.status == "failed":
         assert 0 < len(hostile.reason) < 600
@@ -128,8 +98,8 @@ def test_provenance_on_resume(tree: Any) -> None:
         file.write_text(json.dumps(tree))
         accepted, record = attempt(lambda: read_previous(file), "provenance.json")
         if accepted:
-            new = SESSION | {"energy": ENERGY}
-            total = finish({"sessions": [*record["sessions"], new]}, 2.0, ENERGY)["totals"]
+            sessions = [*record["sessions"], SESSION]
+            total = finish({"sessions": sessions}, 2.0, SESSION["energy"])["totals"]
             known = sum(s["wall_time_s"] or 0.0 for s in tree["sessions"])
             assert total["wall_time_s"] == pytest.approx(known + 2.0, abs=2e-3)
             json.dumps(total, allow_nan=False)
