@@ -65,11 +65,7 @@ def test_rollouts_that_cannot_answer_are_refused(change, named):
 
 
 FORMATS = {
-    "refblend": {
-        "prompt_id": "uid",
-        "truth": "acc",
-        "sample": "sample",
-    },
+    "refblend": {"prompt_id": "uid", "truth": "acc", "sample": "sample"},
     "verl": {"prompt_id": "input", "reward": "score", "truth": "acc", "response": "output"},
     "trl": {
         "prompt_id": "prompt",

@@ -6,7 +6,6 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import pytest
-import yaml
 from pydantic import BaseModel
 
 from refblend.config import RefblendConfig, load_config
@@ -16,7 +15,6 @@ from refblend.documents import flatten
 from refblend.ppo.weights import STRATEGIES, Strategy
 
 PARAMS = Path(__file__).resolve().parents[2] / "params"
-SCALES = ("smoke", "cpu", "smollm", "gpu", "gpu7b")
 JUDGE = "algorithm.ref_quality_score"
 
 
@@ -29,10 +27,6 @@ def tree_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
             yield from tree_keys(annotation, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
-
-
-def arms() -> dict[str, dict[str, Any]]:
-    return yaml.safe_load((PARAMS / "study" / "M1.yaml").read_text())["arms"]
 
 
 def test_every_parameter_is_in_ppo_yaml_and_nothing_else() -> None:
@@ -75,23 +69,6 @@ def test_ppo_yaml_holds_the_defaults_of_the_tree() -> None:
     assert defaults["algorithm"]["ref_quality_score"].pop("enable") is False
     written["actor_rollout_ref"]["model"]["path"] = "m"
     assert written == defaults
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("arm", sorted(arms()))
-def test_every_scale_and_arm_loads(scale: str, arm: str) -> None:
-    overrides = [f"{key}={value}" for key, value in arms()[arm].items()]
-    config = load_config([PARAMS / "ppo.yaml", PARAMS / "scale" / f"{scale}.yaml"], overrides)
-    quality = config.algorithm.ref_quality_score
-    assert quality.enable == (arm != "off")
-    assert config.use_judge == (arm != "off")
-    assert config.data.train_files[0].startswith(f"data/{scale}/")
-    tree = config.resolved()
-    for key, value in arms()[arm].items():
-        at: Any = tree
-        for part in key.split("."):
-            at = at[part]
-        assert at == value, key
 
 
 def test_the_spec_s_defaults() -> None:

@@ -12,20 +12,8 @@ from refblend.data.splits import hold_out
 from refblend.errors import DataError
 
 # Written for this test in GSM8K's format: calculator annotations, thousands separators.
-RECORDS = [
-    {
-        "question": "Nora packs 3 boxes of 12 pears. How many pears does she pack?",
-        "answer": "She packs 3*12=<<3*12=36>>36 pears.\n#### 36",
-    },
-    {
-        "question": "A hall has 40 rows of 30 seats. How many seats are there?",
-        "answer": "There are 40*30=<<40*30=1200>>1,200 seats.\n#### 1,200",
-    },
-    {
-        "question": "It is 4 degrees and falls by 9. How cold is it then?",
-        "answer": "It falls below 0.\n\n4-9=<<4-9=-5>>-5\n#### -5",
-    },
-]
+ROWS = Path(__file__).with_name("gsm8k.jsonl")
+RECORDS = [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
 
 
 def write(path: Path, records: list[dict[str, str]]) -> Path:

@@ -8,26 +8,8 @@ from refblend.errors import DataError
 from refblend.rewards.math import compute_score
 
 # Written for this test in the format of Hendrycks et al.
-RECORDS = [
-    {
-        "problem": r"What is $\frac{1}{4} + \frac{1}{4}$?",
-        "level": "Level 1",
-        "type": "Prealgebra",
-        "solution": r"Adding, $\frac{1}{4} + \frac{1}{4} = \frac{2}{4} = \boxed{\frac{1}{2}}$.",
-    },
-    {
-        "problem": "Solve $x - 3 > 1$. Write the answer as an interval.",
-        "level": "Level 2",
-        "type": "Algebra",
-        "solution": r"$x > 4$, which is $x \in \boxed{(4, \infty)}$.",
-    },
-    {
-        "problem": "How many edges has a cube?",
-        "level": "Level 1",
-        "type": "Geometry",
-        "solution": r"Four at the top, four at the bottom, four between: $\boxed 12$ edges.",
-    },
-]
+ROWS = Path(__file__).with_name("math.jsonl")
+RECORDS = [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
 
 
 def check(folder: Path) -> None:

@@ -18,6 +18,7 @@ from refblend.ppo.advantages import (
     compute_rloo_outcome_advantage,
     group_numbers,
 )
+from refblend.ppo.masking import masked_whiten
 
 FRACTION = st.floats(0, 1)
 
@@ -140,6 +141,12 @@ def test_a_group_of_equal_scores_has_exactly_no_signal(score, size, dtype):
     for compute in (compute_grpo_outcome_advantage, compute_rloo_outcome_advantage):
         advantages, _ = compute(rewards, ones, ["p"] * size)
         assert torch.equal(advantages, torch.zeros(size, 1, dtype=dtype))
+
+
+@pytest.mark.parametrize("level", [1000.0, 0.1, -1e6])
+def test_equal_advantages_whiten_to_zero(level):
+    whitened = masked_whiten(torch.full((8, 7), level), torch.ones(8, 7))
+    assert whitened.abs().max().item() < 1e-3
 
 
 ALL = {

@@ -7,11 +7,7 @@ from refblend.errors import ConfigError
 from refblend.lookup import call_advantage, get_advantage
 from refblend.ppo import advantages
 from refblend.ppo.choices import ADVANTAGES
-from refblend.ppo.estimators import (
-    ESTIMATORS,
-    AdvantageInputs,
-    register_advantage,
-)
+from refblend.ppo.estimators import ESTIMATORS, AdvantageInputs, register_advantage
 
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 0, 0], [0, 0, 0]])
 REWARDS = torch.arange(12.0).reshape(4, 3)

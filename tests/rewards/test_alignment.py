@@ -7,11 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from refblend.rewards.alignment import (
-    alignment_bonus,
-    alignment_weight,
-    cosine_similarity,
-)
+from refblend.rewards.alignment import alignment_bonus, alignment_weight, cosine_similarity
 
 
 @st.composite

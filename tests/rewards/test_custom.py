@@ -225,10 +225,7 @@ def test_a_module_that_cannot_be_imported_is_named(tmp_path, monkeypatch, text, 
 
 
 MODEL = {"path": "m"}
-TREE = {
-    "data": {"train_files": ["a"], "val_files": ["b"]},
-    "actor_rollout_ref": {"model": MODEL},
-}
+TREE = {"data": {"train_files": ["a"], "val_files": ["b"]}, "actor_rollout_ref": {"model": MODEL}}
 
 
 def test_verls_spelling_at_the_top_level():

@@ -72,9 +72,7 @@ def oracle_log_probs(
 
 
 def largest_gap(
-    model: torch.nn.Module,
-    requests: Sequence[GenerationRequest],
-    generations: Sequence[Generation],
+    model: torch.nn.Module, requests: Sequence[GenerationRequest], generations: Sequence[Generation]
 ) -> float:
     """Largest |engine log-prob − oracle log-prob| over all tokens; greedy counts as T = 1."""
     return max(

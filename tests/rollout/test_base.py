@@ -12,11 +12,7 @@ from refblend.errors import ConfigError, ModelError
 from refblend.rollout import factory
 from refblend.rollout.base import EngineOptions, GenerationRequest, OverlengthError, check_lengths
 from refblend.rollout.factory import start_engine
-from refblend.rollout.model_dir import (
-    check_model,
-    check_model_dir,
-    resolve_max_model_len,
-)
+from refblend.rollout.model_dir import check_model, check_model_dir, resolve_max_model_len
 from refblend.rollout.vllm_engine import check_engine_kwargs, engine_arguments
 from refblend.scoring import generative
 from refblend.seeding import derive_seed

@@ -2,11 +2,7 @@ import io
 
 import pytest
 
-from refblend.trainer.console import (
-    SANITY_KEY,
-    TrainingProgress,
-    validation_accuracy,
-)
+from refblend.trainer.console import SANITY_KEY, TrainingProgress, validation_accuracy
 
 
 def test_the_headline_is_the_mean_over_the_sources():

@@ -9,12 +9,7 @@ from refblend.errors import DataError
 from refblend.provenance import InputHashes
 from refblend.trainer.launch import train_seeds
 from refblend.trainer.preflight import preflight
-from refblend.trainer.replay import (
-    read_weights,
-    replay_of_seed,
-    replayed_weights_of,
-    with_replay,
-)
+from refblend.trainer.replay import read_weights, replay_of_seed, replayed_weights_of, with_replay
 
 WEIGHT = "actor/ref_quality/weight"
 

@@ -5,12 +5,7 @@ import numpy as np
 import pytest
 
 from refblend.errors import DataError
-from refblend.trainer.tracking import (
-    MetricsLog,
-    encode_line,
-    read_metrics,
-    strip_timings,
-)
+from refblend.trainer.tracking import MetricsLog, encode_line, read_metrics, strip_timings
 
 
 @pytest.fixture

@@ -16,13 +16,7 @@ from refblend.config.loading import merge
 from refblend.workers import batching
 from refblend.workers.layout import pad_batch, scatter_tokens
 from refblend.workers.networks import load_policy
-from refblend.workers.types import (
-    MiniBatch,
-    PolicyTargets,
-    Sequences,
-    ValueTargets,
-    response_mask,
-)
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, ValueTargets, response_mask
 
 LENGTHS = [(9, 5), (21, 12), (5, 0), (9, 2), (21, 7), (17, 12), (21, 1)]
 """Prompt and response tokens of each row; one response is empty. Prompts of one length are one."""

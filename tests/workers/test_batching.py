@@ -21,12 +21,6 @@ def batches(draw) -> tuple[list[int], list[int]]:
     return lengths, rows[: draw(st.integers(1, len(rows)))]
 
 
-def test_halving_counts_tokens_and_not_rows():
-    lengths = [9, 1, 1, 1, 5, 5]
-    halves = halve_micro_batches([[0, 1, 2, 3], [4], [], [4, 5]], lengths)
-    assert halves == [[0], [1, 2, 3], [4], [4], [5]]
-
-
 @given(batches())
 def test_halving_keeps_order_and_leaves_half_a_row_over_at_most(batch):
     lengths, rows = batch

@@ -47,10 +47,7 @@ OWN_POOL = f"{JUDGE}.resource_pool=judge_pool"
         ),
         ([OWN_POOL], {GLOBAL_POOL: "actor rollout", "judge_pool": "judge"}),
         ([OWN_POOL, f"{JUDGE}.control=random"], {GLOBAL_POOL: "actor rollout"}),
-        (
-            [OWN_POOL, "algorithm.ref_quality_score.enable=false"],
-            {GLOBAL_POOL: "actor rollout"},
-        ),
+        ([OWN_POOL, "algorithm.ref_quality_score.enable=false"], {GLOBAL_POOL: "actor rollout"}),
     ],
 )
 def test_every_role_has_its_processes(tiny_config, settings, planned):
