@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from refblend.config import load_config
 from refblend.documents import MalformedError, parse_json, parse_yaml
 
 
@@ -25,16 +24,6 @@ from refblend.documents import MalformedError, parse_json, parse_yaml
 )
 def test_booleans_are_those_of_yaml_1_2(text: str, value: Any) -> None:
     assert parse_yaml(text) == value
-
-
-@pytest.mark.parametrize(("word", "value"), [("off", False), ("on", True), ("false", False)])
-def test_a_switch_of_the_configuration_still_reads_them(tmp_path, word: str, value: bool) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text(f"algorithm: {{use_kl_in_reward: {word}}}\n")
-    base = ["params/ppo.yaml", "params/scale/smoke.yaml"]
-    assert load_config([*base, path], []).algorithm.use_kl_in_reward is value
-    override = [f"algorithm.use_kl_in_reward={word}"]
-    assert load_config(base, override).algorithm.use_kl_in_reward is value
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '[{"b": {"a": 1, "c": 0, "a": 1}}]'])

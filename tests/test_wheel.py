@@ -97,9 +97,7 @@ def test_score_without_the_checkout(refblend, tiny_model_dir: Path, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["light", "trl"])
-def test_the_wheel_without_the_trainer(
-    installed: Path, tiny_model_dir: Path, tmp_path: Path, name: str
-) -> None:
+def test_the_wheel_without_the_trainer(installed, tiny_model_dir, tmp_path, name) -> None:
     """Only what the wheel asks for (``make .tools/light``), and the environment of TRL."""
     rollouts(60).to_json(tmp_path / "rollouts.jsonl", orient="records", lines=True)
     done = subprocess.run(

@@ -109,9 +109,7 @@ def test_critic_reference_and_judge_follow_from_the_algorithm() -> None:
     assert load_config(files, [f"{JUDGE}.scoring.control=shuffled"]).use_judge
 
 
-def test_every_registered_strategy_is_a_value_of_the_configuration(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_registered_strategy_is_a_value_of_the_configuration(monkeypatch) -> None:
     for name in STRATEGIES:
         assert RefQualityScoreConfig(enable=False, strategy=name).strategy == name
     toy = Strategy("toy", lambda entropy, params, at: 0.0, ())

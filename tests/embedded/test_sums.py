@@ -115,9 +115,7 @@ def test_warm_start_from_a_pretrained_model(recipe, tokenizer, model, tmp_path) 
     assert not any(INSTRUCTION in question for question in asked)
 
 
-def test_the_pretrained_model_and_its_problems_are_part_of_the_fingerprint(
-    recipe, tokenizer
-) -> None:
+def test_the_pretrained_model_and_its_problems_are_part_of_the_fingerprint(recipe, tokenizer):
     """Its demonstrations are the train split: with other data they could be test problems."""
 
     def mark(**parts: Any) -> str:

@@ -11,9 +11,7 @@ pytestmark = [pytest.mark.real, pytest.mark.engine, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_demo_ends_with_its_page(
-    smollm_dir: Path, reasoning_gym_dir: Path, tmp_path: Path
-) -> None:
+def test_the_demo_ends_with_its_page(smollm_dir, reasoning_gym_dir, tmp_path) -> None:
     """In a folder of its own, so that it overwrites no demo of the checkout."""
     for name in ("Makefile", "params", "scripts", "requirements", ".tools", "models"):
         (tmp_path / name).symlink_to(ROOT / name)

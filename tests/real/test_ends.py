@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,9 +26,7 @@ def row_of(index: int, question: str) -> PromptRow:
     return PromptRow(index, "test", [{"role": "user", "content": question}], question, "1", "")
 
 
-def test_an_overlong_prompt_is_dropped_refused_or_cut(
-    smollm_tokenizer: Any, tmp_path: Path
-) -> None:
+def test_an_overlong_prompt_is_dropped_refused_or_cut(smollm_tokenizer, tmp_path) -> None:
     path = tmp_path / "rows.parquet"
     write_rows(path, [row_of(0, "4 - 1 ="), row_of(1, LONG)])
     length = len(encode_chat(smollm_tokenizer, [{"role": "user", "content": LONG}]))
@@ -67,9 +64,7 @@ def engine(request: pytest.FixtureRequest, two_ends_dir: Path) -> Iterator[Rollo
 
 
 @pytest.mark.slow
-def test_an_answer_ends_at_each_token_of_the_list(
-    engine: RolloutEngine, two_ends_dir: Path, smollm_tokenizer: Any
-) -> None:
+def test_an_answer_ends_at_each_token_of_the_list(engine, two_ends_dir, smollm_tokenizer) -> None:
     """The model never writes `<|endoftext|>` by itself: it is given the embedding of " Paris"."""
     from transformers import AutoModelForCausalLM
 
@@ -92,9 +87,7 @@ def test_an_answer_ends_at_each_token_of_the_list(
 
 
 @pytest.mark.slow
-def test_an_engine_refuses_a_prompt_without_room_for_an_answer(
-    engine: RolloutEngine, smollm_tokenizer: Any
-) -> None:
+def test_an_engine_refuses_a_prompt_without_room_for_an_answer(engine, smollm_tokenizer) -> None:
     ids = encode_chat(smollm_tokenizer, [{"role": "user", "content": LONG}])
     short = GenerationRequest(ids[:20], 4, 0.0)
     with pytest.raises(OverlengthError, match=r"1 prompts leave no room .* 128 tokens") as error:

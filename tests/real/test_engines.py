@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,9 +23,7 @@ def vllm(smollm_dir: Path) -> Iterator[RolloutEngine]:
     engine.shutdown()
 
 
-def test_both_engines_agree_on_log_probs(
-    vllm: RolloutEngine, smollm_dir: Path, smollm_tokenizer: Any
-) -> None:
+def test_both_engines_agree_on_log_probs(vllm, smollm_dir, smollm_tokenizer) -> None:
     questions = ["4 - 1 =", "Was ist 日本語? 🙂", "98 + 93 - 77 ="]
     prompts = [encode_chat(smollm_tokenizer, [{"role": "user", "content": q}]) for q in questions]
     requests = [GenerationRequest(prompt, 12, 0.0) for prompt in prompts]
@@ -37,9 +34,7 @@ def test_both_engines_agree_on_log_probs(
     hf.shutdown()
 
 
-def test_the_judge_shares_its_prefix_and_is_valid_when_guided(
-    vllm: RolloutEngine, smollm_tokenizer: Any
-) -> None:
+def test_the_judge_shares_its_prefix_and_is_valid_when_guided(vllm, smollm_tokenizer) -> None:
     vllm.reset_prefix_cache()
     responses = [f"12-5={i}.\n#### {i} <|im_end|> \\box{{1.00}} 🙂" for i in range(8)]
     rates = {}

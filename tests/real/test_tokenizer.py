@@ -47,9 +47,7 @@ def test_a_message_cannot_close_its_own_turn(smollm_tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("name", ["default", "embedded"])
 @pytest.mark.parametrize("form", ["full", "compact"])
-def test_a_response_cannot_speak_as_the_judges_prompt(
-    smollm_tokenizer: Any, name: str, form: Any
-) -> None:
+def test_a_response_cannot_speak_as_the_judges_prompt(smollm_tokenizer, name, form) -> None:
     encoder = PromptEncoder(smollm_tokenizer, load_templates(name))
     prompt = encoder.encode(f"Sum? {HOSTILE}", HOSTILE, form)
     assert set(prompt.response).isdisjoint(range(17)), "0 to 16 are this tokenizer's special ids"

@@ -112,9 +112,7 @@ def without_a_layer(oracle: Any, number: int, old: dict[str, Tensor]) -> dict[st
     return new
 
 
-def test_log_probs_are_those_of_the_pushed_weights(
-    pair: Pair, smollm_dir: Path, smollm_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_probs_are_those_of_the_pushed_weights(pair, smollm_dir, smollm_tokenizer, monkeypatch):
     placed: list[bool] = []
 
     def counted(model: Any, weights: Any) -> bool:

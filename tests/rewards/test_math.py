@@ -14,9 +14,7 @@ def test_an_unreadable_gold_answer_is_an_error() -> None:
         compute_score("7", " ")
 
 
-def test_the_alarm_of_a_stopping_run_is_left_whatever_the_library_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_alarm_of_a_stopping_run_is_left_whatever_the_library_does(monkeypatch) -> None:
     def verify(*_: object, **__: object) -> bool:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise RuntimeError("the library's own")
@@ -31,9 +29,7 @@ def test_the_alarm_of_a_stopping_run_is_left_whatever_the_library_does(
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def test_an_endless_computation_is_wrong_and_leaves_the_alarm_of_a_stopping_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_endless_computation_is_wrong_and_leaves_the_alarm_of_a_stopping_run(monkeypatch):
     monkeypatch.setattr("refblend.rewards.math._SECONDS", 1)
     fired = []
     previous = signal.signal(signal.SIGALRM, lambda *_: fired.append(time.monotonic()))
@@ -51,9 +47,7 @@ def test_an_endless_computation_is_wrong_and_leaves_the_alarm_of_a_stopping_run(
         signal.signal(signal.SIGALRM, previous)
 
 
-def test_a_request_to_stop_waits_for_the_end_of_the_comparison(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_request_to_stop_waits_for_the_end_of_the_comparison(monkeypatch) -> None:
     """Otherwise the library would clear the alarm that the request sets."""
     told: list[str] = []
 

@@ -67,9 +67,7 @@ def test_every_attack_and_length_goes_through(engine, chat_tokenizer, embedded) 
     assert all(r.new_tokens <= 64 and r.prompt_tokens + 64 <= CAP for r in results)
 
 
-def test_a_request_that_vllm_rejects_does_not_stop_the_run(
-    engine, chat_tokenizer, embedded
-) -> None:
+def test_a_request_that_vllm_rejects_does_not_stop_the_run(engine, chat_tokenizer, embedded):
     """vLLM's own errors are no RuntimeErrors; they too become results, and the engine lives."""
 
     class Spoiled:

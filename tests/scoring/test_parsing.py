@@ -120,9 +120,7 @@ def test_expected_value_of_the_leading_digit(text, p_one, expected, chat_tokeniz
 
 
 @pytest.mark.parametrize("text", [r"\box{30%}", r"\box{3/10}", r"\box{0.30", r"\box{0.30} \box{0"])
-def test_expected_value_needs_a_plain_decimal_in_the_box_that_was_read(
-    text, chat_tokenizer
-) -> None:
+def test_expected_value_needs_a_plain_decimal_in_the_box_that_was_read(text, chat_tokenizer):
     top = logprobs(chat_tokenizer, text, {})
     assert parse(chat_tokenizer, text, top, "expected").score == pytest.approx(0.3)
 

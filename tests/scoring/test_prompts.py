@@ -48,9 +48,7 @@ MESSAGE = "messages[0]['content']"
 @pytest.mark.parametrize(
     "template", [f"{{{{ {MESSAGE} + {MESSAGE} }}}}", "nothing", f"{{{{ {MESSAGE}[:30] }}}}"]
 )
-def test_chat_template_that_hides_the_message_is_refused(
-    template, embedded, chat_tokenizer
-) -> None:
+def test_chat_template_that_hides_the_message_is_refused(template, embedded, chat_tokenizer):
     tokenizer = copy.deepcopy(chat_tokenizer)
     tokenizer.chat_template = template
     with pytest.raises(ScoringError, match="chat template"):

@@ -85,9 +85,7 @@ def test_scale_and_shift(model_dir) -> None:
 
 
 @pytest.mark.parametrize("pad", [None, "eos"])
-def test_without_a_token_for_padding_alone_sequences_go_one_by_one(
-    pad, chat_tokenizer, tmp_path
-) -> None:
+def test_without_a_token_for_padding_alone_sequences_go_one_by_one(pad, chat_tokenizer, tmp_path):
     """transformers refuses a batch without one, and takes a last token that pads for padding."""
     tokenizer = copy.deepcopy(chat_tokenizer)
     tokenizer.pad_token = tokenizer.eos_token if pad else None

@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -179,9 +178,7 @@ class LengthJudge(Judge):
 """
 
 
-def test_a_kind_of_judge_is_one_class_and_a_configuration_value(
-    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_of_judge_is_one_class_and_a_configuration_value(rows, tmp_path, monkeypatch):
     """Training's configuration, preflight, worker and identity, and ``refblend score``."""
     from refblend.config.root import RefblendConfig
     from refblend.trainer.preflight import inputs_of
@@ -230,9 +227,7 @@ def test_a_judge_without_room_for_a_sample_gives_its_engine_back(
         ([0.5], "gave 1 results for 2 responses"),
     ],
 )
-def test_results_that_no_judge_may_give_are_refused(
-    results: list[float], words: str, tiny_config: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_that_no_judge_may_give_are_refused(results, words, tiny_config, monkeypatch):
     """A scale of 0 to 10 would be blended as it is."""
     from refblend.workers import engine_workers
 

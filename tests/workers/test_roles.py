@@ -30,13 +30,8 @@ def test_the_worker_and_the_keys_of_a_role_exist(role, tiny_config):
 
 def test_the_judge_alone_can_have_a_deadline_of_its_own(tiny_config):
     config = tiny_config(f"{SCORING}.timeout_s=7")
-    assert {name: role.deadline(config) for name, role in ROLES.items()} == {
-        "actor": None,
-        "rollout": None,
-        "critic": None,
-        "ref": None,
-        "judge": 7,
-    }
+    deadlines = {name: role.deadline(config) for name, role in ROLES.items()}
+    assert deadlines == dict.fromkeys(ROLES) | {"judge": 7}
     assert JUDGE.deadline(tiny_config()) is None
 
 

@@ -178,9 +178,7 @@ def test_a_series_is_trained_in_blocks_of_all_its_arms(params: Path) -> None:
         block_rows(grid, "noise", 4, 2)
 
 
-def test_a_milestone_wants_the_blocks_with_its_runs(
-    params: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_milestone_wants_the_blocks_with_its_runs(params, monkeypatch) -> None:
     write_study(params)
     grid = build_grid(["M1", "A", "E", "M3"], "cpu", params)
     blocks = blocks_of(grid, STUDIES, 2)

@@ -101,9 +101,7 @@ def test_no_plan_has_fewer_seeds_than_the_exact_tests_need() -> None:
 
 
 @pytest.mark.parametrize("experiments", [[], ["--experiments", "M3"]])
-def test_what_no_difference_could_show_is_printed_as_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experiments: list[str]
-) -> None:
+def test_what_no_difference_could_show_is_printed_as_none(tmp_path, monkeypatch, experiments):
     monkeypatch.setattr(ExperimentSpec, "seeds_of", lambda *_: [0, 1, 2])
     path = tmp_path / "per_seed.csv"
     table = runs(seeds=3)

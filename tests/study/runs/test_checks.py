@@ -35,9 +35,7 @@ def test_checks_pass_and_fail_as_they_should(tmp_path, make_run) -> None:
     assert [json.loads(line)["exit_status"] for line in attempts] == [1, 1]
 
 
-def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(
-    tmp_path, make_run
-) -> None:
+def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(tmp_path, make_run):
     """Two seeds, the first finished once; then the job is refused before it compared anything."""
     old, new = (tmp_path / "cpu" / "linear" / f"seed_{seed}" for seed in (1, 2))
     make_run(old, 1)

@@ -47,9 +47,7 @@ def make_run(tmp_path, tiny_config) -> Callable[..., Path]:
     return make
 
 
-def test_every_seed_is_tested_with_its_own_weights(
-    make_run, make_tiny_model, tiny_data_dir
-) -> None:
+def test_every_seed_is_tested_with_its_own_weights(make_run, make_tiny_model, tiny_data_dir):
     runs = [make_run(f"seed_{seed}", make_tiny_model(seed)) for seed in (1, 2)]
     data = tiny_data_dir / "test.parquet"
     together = dict(evaluate_runs(runs, data))
@@ -90,9 +88,7 @@ def test_a_tested_run_is_only_read(make_run, make_tiny_model, tiny_data_dir, tmp
         list(evaluate_runs([run], data))
 
 
-def test_accuracy_is_that_of_the_runs_reward(
-    tmp_path, make_run, tiny_model_dir, tiny_data_dir
-) -> None:
+def test_accuracy_is_that_of_the_runs_reward(tmp_path, make_run, tiny_model_dir, tiny_data_dir):
     """A reward that depends on every letter, against greedy answers of transformers."""
     reward = tmp_path / "parity.py"
     reward.write_text(
@@ -135,9 +131,7 @@ def test_runs_of_different_models_are_refused(make_run, tiny_model_dir, tiny_dat
         list(evaluate_runs([first, other], tiny_data_dir / "test.parquet"))
 
 
-def test_prompts_longer_than_those_of_training_count(
-    make_run, tiny_model_dir, tiny_data_dir
-) -> None:
+def test_prompts_longer_than_those_of_training_count(make_run, tiny_model_dir, tiny_data_dir):
     data, run = tiny_data_dir / "test.parquet", make_run("seed_1", tiny_model_dir)
     ((_, expected),) = evaluate_runs([run], data)
     config = read_object(run / "config.json")

@@ -106,9 +106,7 @@ def test_the_least_p_is_reached_by_arms_that_do_not_overlap() -> None:
         (1e-5, False, None),
     ],
 )
-def test_the_fewest_seeds_reach_the_level_and_one_fewer_does_not(
-    alpha: float, paired: bool, fewest: int | None
-) -> None:
+def test_the_fewest_seeds_reach_the_level_and_one_fewer_does_not(alpha, paired, fewest) -> None:
     assert fewest_seeds(alpha, paired) == fewest
 
     def reached(seeds: int) -> bool:
@@ -135,9 +133,7 @@ def test_equivalence_takes_the_fewest_seeds_for_twice_the_level(paired: bool, fe
 
 @settings(deadline=None, max_examples=40)
 @given(SMALL, st.floats(0.01, 3), st.booleans())
-def test_equivalence_is_easier_with_a_wider_margin(
-    values: list[int], margin: float, paired: bool
-) -> None:
+def test_equivalence_is_easier_with_a_wider_margin(values, margin, paired) -> None:
     zeros = [0.0] * len(values)
     narrow = equivalence_p(values, zeros, paired, margin)
     assert equivalence_p(values, zeros, paired, margin + 1) <= narrow
