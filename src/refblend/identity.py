@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from refblend.config import RefblendConfig
+from refblend.config.loading import field_at
 from refblend.config.scoring import SCORING_KEY
 from refblend.documents import flatten, show
 from refblend.files import read_json
@@ -287,22 +288,13 @@ def _changed_leaves(
 
 def _default(key: str) -> Any:
     """The configuration's default of a dotted key as a JSON value; None for an unknown one."""
-    model: Any = RefblendConfig
-    field = None
-    for part in key.split("."):
-        fields_of = model.model_fields if _is_section(model) else {}
-        field = fields_of.get(part)
-        model = field.annotation if field else None
+    _, field = field_at(key.split("."), RefblendConfig)
     if field is None or field.is_required():
         return None
     value = field.get_default(call_default_factory=True)
     if isinstance(value, BaseModel):
         return None
     return json.loads(json.dumps(value, default=str))
-
-
-def _is_section(model: Any) -> bool:
-    return isinstance(model, type) and issubclass(model, BaseModel)
 
 
 def _changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:

@@ -90,24 +90,22 @@ def collect_provenance(
     before ("key: old → new"). Of the resolved configuration only a hash is recorded.
     """
     text = json.dumps(config, sort_keys=True, default=str)
-    git = git_state(PACKAGE)
+    origin = circumstances()
     session = {
         "start": _now(),
         "end": None,
         "wall_time_s": None,
         "energy": None,
-        "commit": git["commit"],
+        "commit": origin["git"]["commit"],
         "changes": list(changes),
     }
     return {
         "seed": seed,
         "config_sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "git": git,
+        **origin,
         "lock": lock_hashes(PACKAGE),
         "data": inputs.data,
         "models": inputs.models,
-        "versions": library_versions(),
-        "hardware": hardware(),
         "sessions": [*(previous or {}).get("sessions", []), session],
     }
 
@@ -201,6 +199,15 @@ def git_state(directory: Path) -> dict[str, Any]:
     changes = _git(directory, *status) if commit else None
     untracked = _git(directory, *_UNTRACKED) if commit else None
     return {"commit": commit, "dirty": bool(changes or untracked) if commit else None}
+
+
+def circumstances() -> dict[str, Any]:
+    """Commit of the package, versions of libraries, and the machine."""
+    return {
+        "git": git_state(PACKAGE),
+        "versions": library_versions(),
+        "hardware": hardware(),
+    }
 
 
 def _git(directory: Path, *arguments: str) -> str | None:

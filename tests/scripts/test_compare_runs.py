@@ -10,8 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refblend.study.runs.archive import write_archive
-from refblend.study.runs.collect import collect
+from refblend.study.runs.collect import collect, write_archive
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare_runs.py"
 

@@ -11,7 +11,7 @@ import recompute
 
 from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.report.build import Archive, Place
-from refblend.study.runs.archive import write_archive
+from refblend.study.runs.collect import write_archive
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "recompute.py"

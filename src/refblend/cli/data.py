@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refblend.cli.help import Panels, example
-from refblend.cli.options import Recipe, with_options
+from refblend.cli.options import Panels, Recipe, example, with_options
 from refblend.tables import check_distinct
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from rich.console import Console
 from refblend import __version__, runtime
 from refblend.cli.advise import advise
 from refblend.cli.data import app as data_app
-from refblend.cli.help import STUDY, USE, Panels, example
 from refblend.cli.models import app as models_app
+from refblend.cli.options import STUDY, USE, Panels, example
 from refblend.cli.plan import plan
 from refblend.cli.runs import app as runs_app
 from refblend.cli.runs import evaluate, show

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from refblend import runtime
-from refblend.cli.help import Panels, example
-from refblend.cli.options import Needed, Recipe
+from refblend.cli.options import Needed, Panels, Recipe, example
 from refblend.errors import DiskError
 from refblend.files import sha256_file, write_json
 

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from refblend import runtime
-from refblend.cli.help import Panels, example
+from refblend.cli.options import Panels, example
 from refblend.errors import ConfigError
 from refblend.files import write_json
 from refblend.tables import check_writable

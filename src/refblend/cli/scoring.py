@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refblend.cli.help import Panels, example
 from refblend.cli.judge_options import CorpusSetup, JudgeSetup
-from refblend.cli.options import with_options
+from refblend.cli.options import Panels, example, with_options
 from refblend.documents import show
 from refblend.errors import DataError
 from refblend.files import write_json
@@ -69,7 +68,8 @@ class Results:
         times: dict[str, float] | None = None,
     ) -> None:
         """Report, circumstances (what differs between two equal measurements) and samples."""
-        from refblend.scoring.measure.record import circumstances, circumstances_file, measurement
+        from refblend.provenance import circumstances
+        from refblend.scoring.measure.record import circumstances_file, measurement
 
         assert setup.judge is not None, "generative judges have a directory"
         content = {"engine": setup.kind} | content
@@ -78,7 +78,8 @@ class Results:
             typer.echo(f"{self.samples}: {len(scored)} rows")
         write_json(self.report, measurement(setup.judge, corpus.source, responses, content))
         typer.echo(f"{self.report}: {len(responses)} responses")
-        write_json(self.provenance or circumstances_file(self.report), circumstances(times))
+        origin = circumstances() | {"seconds_per_response": times or {}}
+        write_json(self.provenance or circumstances_file(self.report), origin)
 
 
 @with_options

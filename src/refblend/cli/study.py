@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refblend.cli.help import Panels, example
-from refblend.cli.options import Needed, Scale, with_options
+from refblend.cli.options import Needed, Panels, Scale, example, with_options
 from refblend.files import write_json
 from refblend.progress import step_progress
 from refblend.study.design import names
@@ -142,8 +141,7 @@ def report(name: Name, scale: Scale, out: OutFolder = None) -> None:
 def archive(scale: Scale) -> None:
     """Gather every number of every run of the grid in results/<scale>, for `redraw`."""
     from refblend.study.design.grid import read_grid
-    from refblend.study.runs.archive import copy_quality, has_quality, write_archive
-    from refblend.study.runs.collect import collect
+    from refblend.study.runs.collect import collect, copy_quality, has_quality, write_archive
 
     out = RESULTS / scale
     collected = collect(read_grid(out / "grid.tsv"), scale, RUNS)

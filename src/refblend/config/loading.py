@@ -69,7 +69,7 @@ def _explain(problem: ErrorDetails, model: type[BaseModel], origin: str) -> Conf
 def _remedy(problem: ErrorDetails, model: type[BaseModel], origin: str) -> str:
     """What to do about a value of the wrong type; empty where pydantic's own words say it."""
     kind, value, parts = problem["type"], problem["input"], list(map(str, problem["loc"]))
-    section, field = _field_at(parts, model)
+    section, field = field_at(parts, model)
     if kind == "model_type" and section is not None:
         examples = {n: f.default for n, f in section.model_fields.items() if _plain(f.default)}
         name, example = next(iter(examples.items()), ("KEY", "VALUE"))
@@ -91,7 +91,7 @@ def _plain(value: Any) -> bool:
     return isinstance(value, int | float | str) and not isinstance(value, bool)
 
 
-def _field_at(
+def field_at(
     location: Sequence[str], model: Any
 ) -> tuple[type[BaseModel] | None, FieldInfo | None]:
     """The section at a location, and the field that holds it; None for what is not there."""
@@ -106,7 +106,7 @@ def _field_at(
 def _nested(location: Sequence[str], value: Any, model: type[BaseModel]) -> str:
     """What to do about an unknown key, which may be one that is written with dots in a file."""
     parts = ".".join(location).split(".")
-    if parts == list(location) or _field_at(parts, model)[1] is None:
+    if parts == list(location) or field_at(parts, model)[1] is None:
         return _nearest([shorten(part, 60) for part in parts], model)
     shown = shorten("null" if value is None else str(value), 60)
     nested = shown

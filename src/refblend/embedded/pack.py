@@ -18,7 +18,7 @@ from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig
 from refblend.errors import ModelError
 from refblend.files import OPTIMIZER_FILE, atomic_path, read_object, unpacked
 from refblend.numerics import versions
-from refblend.provenance import PACKAGE, git_state, hardware, library_versions
+from refblend.provenance import circumstances
 
 PARTS = (
     "tokenizer",
@@ -78,13 +78,8 @@ def _without_optimizer(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _record(recipe: EmbeddedConfig) -> dict[str, Any]:
-    return {
-        "recipe": _what_makes_models(recipe),
-        "numerics": versions(*PURPOSES),
-        "git": git_state(PACKAGE),
-        "versions": library_versions(),
-        "hardware": hardware(),
-    }
+    made = {"recipe": _what_makes_models(recipe), "numerics": versions(*PURPOSES)}
+    return made | circumstances()
 
 
 def _what_makes_models(recipe: EmbeddedConfig) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.design.spec import experiments_of, load_experiments
 from refblend.study.report import style
 from refblend.study.report.build import Archive, Place, write_report, write_scoring
-from refblend.study.runs.archive import write_archive
+from refblend.study.runs.collect import write_archive
 
 PARAMS = Path(__file__).parents[3] / "params"
 MOST_WORDS = {"m1": 1200, "m2": 4000, "m3": 4000, "scoring": 1200}

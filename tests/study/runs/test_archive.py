@@ -5,7 +5,7 @@ from pathlib import Path
 
 import m2_frames
 
-from refblend.study.runs.archive import copy_quality, has_quality, write_archive
+from refblend.study.runs.collect import copy_quality, has_quality, write_archive
 
 
 def test_runs_that_differ_in_times_only_leave_the_files_as_they_are(tmp_path: Path) -> None:

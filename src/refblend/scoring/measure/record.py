@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from refblend.files import OPTIMIZER_FILE, sha256_file, sha256_tree
-from refblend.provenance import PACKAGE, git_state, hardware, library_versions
 
 
 def measurement(
@@ -32,18 +31,8 @@ def measurement(
     }
 
 
-def circumstances(times: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """Commit, machine and versions of a measurement, and its seconds per response."""
-    return {
-        "git": git_state(PACKAGE),
-        "hardware": hardware(),
-        "versions": library_versions(),
-        "seconds_per_response": dict(times or {}),
-    }
-
-
 def circumstances_file(report: Path) -> Path:
-    """Where :func:`circumstances` are written unless asked otherwise: beside the report."""
+    """Where commit, machine and times are written unless asked otherwise: beside the report."""
     return report.with_name(f"{report.stem}.provenance.json")
 
 

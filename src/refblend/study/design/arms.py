@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
 from refblend.config.root import RefblendConfig
+from refblend.documents import flatten
 from refblend.errors import StudyError
 from refblend.ppo.choices import Placement
 from refblend.study.design.grid import resolve_arm
@@ -23,12 +25,11 @@ class Arm:
 
     def setting(self, key: str) -> Any:
         """Value of a dotted key, e.g. ``algorithm.adv_estimator``; KeyError if there is none."""
-        value: Any = self.config
-        for part in key.split("."):
-            if part not in getattr(type(value), "model_fields", {}):
-                raise KeyError(key)
-            value = getattr(value, part)
-        return value
+        return self._settings[key]
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return flatten(self.config.resolved())
 
     @property
     def blends(self) -> bool:

@@ -6,9 +6,15 @@ Frames:
 - ``metrics``: one row per (run, step, metric), from ``metrics.jsonl``; the evaluation on the test
   set joins as ``test/<measure>`` at the run's last step.
 - ``responses``: one row per dumped training response, without its text.
+
+The archive of a scale has the frames of all its runs, and ``quality/``: what the embedded models
+were measured to be, and when and where. It is a few MB and is committed with the results. All
+tables, figures and reports can be made from it, without training anything.
 """
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +23,13 @@ import pandas as pd
 from refblend.data.schema import PARQUET_ERRORS
 from refblend.documents import shorten
 from refblend.errors import StudyError
-from refblend.files import atomic_path
+from refblend.files import atomic_path, copy_file
 from refblend.identity import EARLIER_MODELS
 from refblend.study.design.grid import unique_runs
 from refblend.study.design.names import COLLECTED, run_dir
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.runs.run_files import DIGITS, read_run
+from refblend.trainer.tracking import TIMING_PREFIXES
 
 RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
 RUN_COLUMNS = {
@@ -40,6 +47,11 @@ RUN_COLUMNS = {
     "hardware": "str",
     "models": "str",
 }
+QUALITY = "quality"
+OF_THE_MACHINE = [
+    "wall_time_s", "energy_kwh", "kg_co2e", "resumed", "commit", "dirty", "hardware", "models",
+]  # fmt: skip
+"""Columns of ``runs`` that differ between two equal studies."""
 _STEP = {"arm": "str", "seed": "int64", "step": "int64"}
 METRIC_COLUMNS = _STEP | {"metric": "str", "value": "float64"}
 RESPONSE_COLUMNS = _STEP | {
@@ -159,6 +171,47 @@ def read_collected(folder: Path) -> Collected:
             f"{folder}: the numbers of its runs cannot be read ({shorten(str(error), 300)})",
             "Write them anew with `refblend study archive` or `refblend study collect`.",
         ) from None
+
+
+def write_archive(collected: Collected, out: Path) -> bool:
+    """Write the numbers of all runs of a scale, unless those there differ in times only.
+
+    Returns:
+        Whether they were written.
+    """
+    with suppress(StudyError):
+        frames = zip(_numbers(read_collected(out)), _numbers(collected), strict=True)
+        if all(archived.equals(new) for archived, new in frames):
+            for name in COLLECTED:
+                os.utime(out / name)  # the workflow's outputs are up to date
+            return False
+    write_collected(collected, out)
+    return True
+
+
+def _numbers(collected: Collected) -> list[pd.DataFrame]:
+    """What two equal studies agree in, in an order that does not depend on the grid's."""
+    metrics = collected.metrics[~collected.metrics.metric.str.startswith(TIMING_PREFIXES)]
+    frames = (collected.runs.drop(columns=OF_THE_MACHINE), RUN), (metrics, [*STEP, "metric"])
+    return [
+        frame.sort_values(by, kind="stable", ignore_index=True)
+        for frame, by in (*frames, (collected.responses, RUN))
+    ]
+
+
+def has_quality(models: Path, out: Path) -> bool:
+    """Whether a scale's archive has the measurements of its embedded models."""
+    measured = {file.name: file.read_bytes() for file in (models / QUALITY).glob("*.json")}
+    archived = {file.name: file.read_bytes() for file in (out / QUALITY).glob("*.json")}
+    return measured.items() <= archived.items()
+
+
+def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
+    """Copy measurements of a scale's embedded models, and when and where they were made, to its
+    archive; there are none where the models are not ours."""
+    for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
+        for file in sorted(source.glob("*.json")):
+            copy_file(file, out / place / file.name)
 
 
 def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
