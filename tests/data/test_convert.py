@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from refblend.cli.main import app
 from refblend.config.loading import read_yaml
-from refblend.data.convert import Columns, convert
+from refblend.data.convert import convert
 from refblend.data.schema import read_rows, write_rows
 from refblend.errors import DataError
 
@@ -36,11 +36,11 @@ def test_a_file_of_questions_becomes_a_prompt_file(tmp_path: Path) -> None:
 
 def test_columns_of_other_names(tmp_path: Path) -> None:
     file = written(tmp_path / "q.jsonl", {"q": "Capital?", "a": "Rome", "why": "It is."})
-    (row,) = convert(file, Columns("q", "a", "why"), "mine", "")
+    (row,) = convert(file, ("q", "a", "why"), "mine", "")
     assert (row.data_source, row.messages[0]["content"]) == ("mine", "Capital?")
     assert (row.ground_truth, row.solution) == ("Rome", "It is.")
     with pytest.raises(DataError, match=r"lacks the column\(s\) question, answer \(it has: a, q"):
-        convert(file, Columns())
+        convert(file)
 
 
 @pytest.mark.parametrize("answer", [None, " ", 1.5, ["7"], True])
@@ -51,12 +51,12 @@ def test_an_answer_that_is_no_text_is_named(tmp_path: Path, answer: object) -> N
         {"question": "2?", "answer": answer},
     )
     with pytest.raises(DataError, match="row 1 column answer"):
-        convert(file, Columns())
+        convert(file)
 
 
 def test_files_with_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
     plain, marked = tmp_path / "plain.jsonl", tmp_path / "marked.jsonl"
-    write_rows(plain, convert(written(plain, {"question": "1?", "answer": "1"}), Columns()))
+    write_rows(plain, convert(written(plain, {"question": "1?", "answer": "1"})))
     line = plain.read_bytes().strip()
     # Two files with a mark each, joined.
     marked.write_bytes(b"\xef\xbb\xbf" + line + b"\r\n\xef\xbb\xbf" + line + b"\r\n")

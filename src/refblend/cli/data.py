@@ -97,9 +97,8 @@ def convert(
     from refblend.data.schema import write_rows
 
     check_distinct([file], [out])
-    columns = converting.Columns(question, answer, solution)
     wanted = converting.INSTRUCTION if instruction is None else instruction
-    rows = converting.convert(file, columns, data_source, wanted)
+    rows = converting.convert(file, (question, answer, solution), data_source, wanted)
     write_rows(out, rows)
     typer.echo(f"{out}: {len(rows)} rows; the first answer is {rows[0].ground_truth}")
 

@@ -1,6 +1,5 @@
 """Files of questions and answers, one row each, as prompt rows."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +9,19 @@ from refblend.documents import shorten, show
 from refblend.errors import DataError
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Which columns of a file hold what."""
-
-    question: str = "question"
-    answer: str = "answer"
-    """A text or an integer; of a text with ``####`` the part after the last one is the answer."""
-    solution: str | None = None
-    """A worked solution; None: the answer's text, where it has ``####``."""
-
-
 def convert(
-    path: Path, columns: Columns, data_source: str = DATA_SOURCE, instruction: str = INSTRUCTION
+    path: Path,
+    names: tuple[str, str, str | None] = ("question", "answer", None),
+    data_source: str = DATA_SOURCE,
+    instruction: str = INSTRUCTION,
 ) -> list[PromptRow]:
-    """The rows of a parquet or jsonl file (else DataError); ``instruction`` ends each prompt."""
+    """The rows of a parquet or jsonl file (else DataError); ``instruction`` ends each prompt.
+
+    ``names`` are the columns of question, answer and worked solution. An answer is a text or an
+    integer; of a text with ``####`` it is what comes after the last one, and without a column of
+    its own such a text is the solution, too.
+    """
     records = read_records(path)
-    names = [columns.question, columns.answer, columns.solution]
     found = set().union(*(record.keys() for record in records))
     if missing := [name for name in names if name is not None and name not in found]:
         raise DataError(
@@ -49,7 +44,7 @@ def convert(
     for number, record in enumerate(records):
         question, answer = (text(number, record, name) for name in names[:2] if name)
         worked, marked, last = answer.rpartition("####")
-        solution = text(number, record, columns.solution) if columns.solution else ""
+        solution = text(number, record, names[2]) if names[2] else ""
         rows.append(
             PromptRow(
                 index=number,

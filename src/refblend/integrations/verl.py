@@ -138,7 +138,8 @@ def compute_score(
 
 def _ask(section: Mapping[str, Any], question: str, response: str) -> JudgeResult:
     settings = read_settings(section)
-    judge = _opened(settings.model_dump_json())
+    with _OPENING:
+        judge = _judge_of(settings.model_dump_json())
     if settings.scoring.kind == "http":
         return judge.score([question], [response])[0]
     with _ONE_AT_A_TIME:
@@ -148,11 +149,6 @@ def _ask(section: Mapping[str, Any], question: str, response: str) -> JudgeResul
 _ONE_AT_A_TIME = threading.Lock()
 """verl calls a reward function from several threads; an engine serves one."""
 _OPENING = threading.Lock()
-
-
-def _opened(settings: str) -> Judge:
-    with _OPENING:
-        return _judge_of(settings)
 
 
 @functools.lru_cache(maxsize=1)

@@ -7,7 +7,7 @@ docs/explanation/algorithms.md. All functions return plain numbers; an entropy m
 
 import math
 from collections.abc import Callable, Sequence
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 from refblend.ppo.choices import Ramp
 
@@ -71,19 +71,13 @@ def schedule_weight(
     return share(max_weight) * RAMPS[schedule](warmed_ramp(step, warmup_share * total_steps))
 
 
-def decay_weight(
-    step: int,
-    total_steps: int,
-    max_weight: float = 0.3,
-    schedule: Ramp = "linear",
-    warmup_share: float = 0.5,
-) -> float:
+def decay_weight(step: int, total_steps: int, max_weight: float = 0.3, *ramp: Any) -> float:
     """w = w_max·(1 − f((step − 1) / (share·total_steps))): the mirror of :func:`schedule_weight`.
 
-    The first step has w_max, and from step share·total_steps + 1 on w is 0.
+    The first step has w_max, and from step share·total_steps + 1 on w is 0. ``ramp`` is schedule
+    and warmup_share.
     """
-    reached = schedule_weight(max(step - 1, 0), total_steps, 1.0, schedule, warmup_share)
-    return share(max_weight) * (1.0 - reached)
+    return share(max_weight) * (1.0 - schedule_weight(max(step - 1, 0), total_steps, 1.0, *ramp))
 
 
 def replayed_weight(step: int, weights: Sequence[float]) -> float:

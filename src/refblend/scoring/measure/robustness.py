@@ -6,7 +6,7 @@ Each arm changes one thing of the base options.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -21,17 +21,8 @@ WARM_UP = 32
 """Responses scored before the first arm, to warm the engine up."""
 
 
-@dataclass(frozen=True)
-class RobustnessArm:
-    """One configuration of experiment D, by the names of experiment (``D1``) and arm."""
-
-    experiment: str
-    name: str
-    options: JudgeOptions
-
-
-def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
-    """All arms, which may include the base; ScoringError if answers have no room."""
+def robustness_arms(base: JudgeOptions) -> dict[tuple[str, str], JudgeOptions]:
+    """All arms by the names of experiment (``D1``) and arm; ScoringError without room to answer."""
     changes: dict[tuple[str, str], dict[str, Any]] = {
         **{("D1", name): {"form": form} for name, form in FORMS.items()},
         **{
@@ -41,7 +32,7 @@ def robustness_arms(base: JudgeOptions) -> list[RobustnessArm]:
         ("D3", "clip_on"): {"hard_clip": True},
         ("D3", "clip_off"): {"hard_clip": False},
     }
-    return [RobustnessArm(*arm, replace(base, **change)) for arm, change in changes.items()]
+    return {arm: replace(base, **change) for arm, change in changes.items()}
 
 
 def run_robustness(
@@ -60,20 +51,21 @@ def run_robustness(
     known: dict[JudgeOptions, tuple[pd.DataFrame, float]] = {}
     # An engine's first call is slow for unrelated reasons: it must not count for an arm.
     score_corpus(judge, corpus.head(WARM_UP))
-    for arm in robustness_arms(judge.options):
-        if arm.options not in known:
-            asked = judge.with_options(arm.options)
+    for (experiment, arm), options in robustness_arms(judge.options).items():
+        if options not in known:
+            asked = judge.with_options(options)
             asked.begin_run()  # else an arm would be served the prompts of the one before it
             report = None
             if progress is not None:
-                before, name = len(rows) * len(corpus), arm.name
-                report = lambda n, at=before, name=name: progress(at + n, name)  # noqa: E731
+                before = len(rows) * len(corpus)
+                report = lambda n, at=before, name=arm: progress(at + n, name)  # noqa: E731
             start = time.perf_counter()
             scored = score_corpus(asked, corpus, progress=report)
-            known[arm.options] = scored, time.perf_counter() - start
-        scored, seconds = known[arm.options]
-        rows.append(arm_row(arm, scored, seconds))
-        samples.append(scored.assign(experiment=arm.experiment, arm=arm.name))
+            known[options] = scored, time.perf_counter() - start
+        scored, seconds = known[options]
+        names = {"experiment": experiment, "arm": arm}
+        rows.append(arm_row(options, scored, seconds) | names)
+        samples.append(scored.assign(**names))
     return pd.DataFrame(rows), pd.concat(samples, ignore_index=True)
 
 
@@ -91,7 +83,7 @@ def _outcome(scored: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[str, Any]:
+def arm_row(options: JudgeOptions, scored: pd.DataFrame, seconds: float) -> dict[str, Any]:
     """Experiment D's metrics of one arm; tokens and seconds are divided by all its responses.
 
     ``auc_all`` is over all scores, an invalid one of 0.5 included, which is what training sees.
@@ -101,11 +93,9 @@ def arm_row(arm: RobustnessArm, scored: pd.DataFrame, seconds: float) -> dict[st
     prompt_tokens = int(submitted["prompt_tokens"].sum())
     new_tokens, n = int(scored["new_tokens"].sum()), len(scored)
     return _outcome(scored) | {
-        "experiment": arm.experiment,
-        "arm": arm.name,
-        "few_shot": arm.options.form == "full",
-        "max_new_tokens": arm.options.limits.max_new_tokens,
-        "hard_clip": arm.options.hard_clip,
+        "few_shot": options.form == "full",
+        "max_new_tokens": options.limits.max_new_tokens,
+        "hard_clip": options.hard_clip,
         "judge_error": int((scored["path"] == "error").sum()),
         "fallback_rate": float((scored["path"] != "text").mean()),
         "token_path_rate": float((scored["path"] == "token").mean()),
