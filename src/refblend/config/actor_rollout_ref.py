@@ -1,8 +1,9 @@
 """``actor_rollout_ref.*`` and ``critic.*``: the trained models and the rollout engine."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from refblend.config.base import (
     Decay,
@@ -77,24 +78,18 @@ class FsdpConfig(Section):
     num_gpus_per_worker: NonNegativeFloat = 0.0
     """GPUs reserved for each process; 0 places it on the CPU."""
 
-    @model_validator(mode="after")
-    def _a_device_has_one_rank(self) -> "FsdpConfig":
+    def _misfits(self) -> Iterator[str]:
         if self.world_size > 1 and 0 < self.num_gpus_per_worker < 1:
-            raise ValueError(
+            yield (
                 f"num_gpus_per_worker={self.num_gpus_per_worker} would put several of the "
                 f"{self.world_size} ranks on one GPU, which NCCL cannot do: set it to 1, or "
                 "world_size to 1"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _replicas_divide_the_ranks(self) -> "FsdpConfig":
         if self.world_size % self.replicas:
-            raise ValueError(
+            yield (
                 f"replicas={self.replicas} does not divide world_size={self.world_size}: make each "
                 "copy of the parameters span the same number of processes"
             )
-        return self
 
 
 class TrainWorkerConfig(Section):
@@ -119,19 +114,17 @@ class TrainWorkerConfig(Section):
     """Processes, precision and devices."""
     node: Node = None
 
-    @model_validator(mode="after")
-    def _one_batching_rule(self) -> "TrainWorkerConfig":
+    def _misfits(self) -> Iterator[str]:
         if not self.use_dynamic_bsz and self.ppo_micro_batch_size_per_gpu is None:
-            raise ValueError(
+            yield (
                 "ppo_micro_batch_size_per_gpu is needed when use_dynamic_bsz is false: set a number"
             )
         if self.use_dynamic_bsz and self.ppo_micro_batch_size_per_gpu is not None:
-            raise ValueError(
+            yield (
                 f"ppo_micro_batch_size_per_gpu={self.ppo_micro_batch_size_per_gpu} has no effect "
                 "while use_dynamic_bsz is true: set that to false, or lower "
                 "ppo_max_token_len_per_gpu instead"
             )
-        return self
 
 
 class ActorConfig(TrainWorkerConfig):
@@ -157,15 +150,14 @@ class ActorConfig(TrainWorkerConfig):
     kl_loss_type: KlType = "low_var_kl"
     """Its estimator, see ``algorithm.kl_penalty``."""
 
-    @model_validator(mode="after")
-    def _a_ratio_has_no_bound_below_zero(self) -> "ActorConfig":
+    def _misfits(self) -> Iterator[str]:
+        yield from super()._misfits()
         if (self.clip_ratio_low or self.clip_ratio) > 1:
             key = "clip_ratio_low" if self.clip_ratio_low else "clip_ratio"
-            raise ValueError(
+            yield (
                 f"{key}={self.clip_ratio_low or self.clip_ratio} is above 1, and a ratio of "
                 "probabilities is never below 0: set clip_ratio_low=1 for no lower bound"
             )
-        return self
 
 
 class ValKwargs(Section):
@@ -242,14 +234,12 @@ class RolloutConfig(EngineConfig):
     val_kwargs: ValKwargs = ValKwargs()
     """Sampling of the validation."""
 
-    @model_validator(mode="after")
-    def _ppo_needs_the_whole_distribution(self) -> "RolloutConfig":
+    def _misfits(self) -> Iterator[str]:
         if self.top_p != 1.0 or self.top_k not in (-1, 0):
-            raise ValueError(
+            yield (
                 "top_p and top_k renormalise the sampling distribution, so the trainer's log-probs "
                 "would not be those of the samples: set top_p=1.0 and top_k=-1"
             )
-        return self
 
 
 class RefConfig(Section):

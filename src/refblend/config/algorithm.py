@@ -1,9 +1,10 @@
 """``algorithm.*``: advantages, KL, and the blending of the reference quality score."""
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from refblend.config.base import (
     Fraction,
@@ -123,16 +124,13 @@ class RefQualityScoreConfig(Section):
     scoring: ScoringConfig = ScoringConfig()
     """How the judge is asked."""
 
-    @model_validator(mode="after")
-    def _parameters_fit_the_strategy(self) -> "RefQualityScoreConfig":
+    def _misfits(self) -> Iterator[str]:
         if not self.enable:
-            return self
+            return
         if self.method in ("gdpo", "hero") and self.placement != "terminal":
-            raise ValueError(
-                f"method={self.method} gives one number per response: set placement=terminal"
-            )
+            yield f"method={self.method} gives one number per response: set placement=terminal"
         if self.method == "hero" and self.max_weight >= HERO_MOST:
-            raise ValueError(
+            yield (
                 f"max_weight={self.max_weight} would let method=hero lift a wrong response above a "
                 f"right one: lower it below {HERO_MOST}"
             )
@@ -140,20 +138,19 @@ class RefQualityScoreConfig(Section):
         if strategy is not None and self.entropy_high_threshold != "auto":
             replayed = (0.0,) if self.replay_file else ()
             if problem := strategy.check(WeightParams.of(self, replayed=replayed)):
-                raise ValueError(problem)
+                yield problem
         elif strategy is not None and "entropy_low_threshold" in strategy.parameters:
-            raise ValueError(
+            yield (
                 f"strategy={self.strategy} has two thresholds, which auto cannot set: give "
                 "entropy_high_threshold in nats"
             )
         held = JUDGES.keys() - {"http"}
         needed = self.asks_a_judge and self.scoring.kind in held
         if needed and self.scoring.model_path is None:
-            raise ValueError(
+            yield (
                 "scoring.model_path is needed while enable is true: name the judge's directory, "
                 "or set enable=false"
             )
-        return self
 
     @property
     def asks_a_judge(self) -> bool:
@@ -199,22 +196,20 @@ class AlgorithmConfig(Section):
     repr_align: ReprAlignConfig = ReprAlignConfig()
     """The representation-alignment bonus."""
 
-    @model_validator(mode="after")
-    def _method_and_estimator_fit(self) -> "AlgorithmConfig":
+    def _misfits(self) -> Iterator[str]:
         quality = self.ref_quality_score
         if not quality.enable:
-            return self
+            return
         normalises = self.adv_estimator == "grpo" and self.norm_adv_by_std_in_grpo
         if quality.method == "gdpo" and normalises:
-            raise ValueError(
+            yield (
                 "ref_quality_score.method=gdpo has normalised within the groups: set adv_estimator="
                 "reinforce_plus_plus_baseline, which normalises over the batch, or "
                 "norm_adv_by_std_in_grpo=false"
             )
         of_samples = quality.method in ("gdpo", "hero") or quality.entropy_level == "response"
         if of_samples and self.adv_estimator == "remax":
-            raise ValueError(
+            yield (
                 "adv_estimator=remax blends greedy responses, too, which have neither a group nor "
                 "an entropy: choose another, or method=blend and entropy_level=batch"
             )
-        return self

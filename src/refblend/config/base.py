@@ -1,8 +1,16 @@
 """The base of every configuration section: unknown keys are refused, values are checked."""
 
-from typing import Annotated, Any, get_args
+from collections.abc import Iterator
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 PositiveInt = Annotated[int, Field(ge=1)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -47,6 +55,16 @@ class Section(BaseModel):
         if types & {int, float} and not types & {bool, Any} and bool in map(type, leaves):
             raise ValueError("it is a boolean where a number is expected: write the number")
         return value
+
+    @model_validator(mode="after")
+    def _settings_fit(self) -> Self:
+        if misfit := next(self._misfits(), ""):
+            raise ValueError(misfit)
+        return self
+
+    def _misfits(self) -> Iterator[str]:
+        """Why settings do not go together, each acceptable alone: problem, colon, remedy."""
+        yield from ()
 
 
 def _leaves(value: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """The root of the configuration and the checks that concern several sections."""
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -73,15 +74,13 @@ class CustomRewardFunctionConfig(Section):
             )
         return {"path": f"pkg://{module}", "name": function}
 
-    @model_validator(mode="after")
-    def _options_need_a_function(self) -> "CustomRewardFunctionConfig":
+    def _misfits(self) -> Iterator[str]:
         if self.path is None and (self.name != "compute_score" or self.reward_kwargs):
             key = "reward_kwargs" if self.reward_kwargs else "name"
-            raise ValueError(
+            yield (
                 f"{key} has no effect without path, and the rule of each row's data source would "
                 "score: set path to the function's file"
             )
-        return self
 
 
 class VerifierConfig(Section):
@@ -194,53 +193,41 @@ class RefblendConfig(Section):
         reference = self.algorithm.ref_quality_score.scoring.kind == "reference"
         return self.use_judge and reference and self.actor_rollout_ref.rollout.lora == "adapter"
 
-    @model_validator(mode="after")
-    def _lengths_fit(self) -> "RefblendConfig":
+    def _misfits(self) -> Iterator[str]:
         limit = self.actor_rollout_ref.rollout.max_model_len
         wanted = self.data.max_prompt_length + self.data.max_response_length
         if limit is not None and limit < wanted:
-            raise ValueError(
+            yield (
                 f"actor_rollout_ref.rollout.max_model_len={limit} is smaller than "
                 f"data.max_prompt_length + data.max_response_length = {wanted}: "
                 "raise it, or shorten the lengths"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _sleepers_take_turns(self) -> "RefblendConfig":
         scoring = self.algorithm.ref_quality_score.scoring
-        if (
-            self.use_judge
-            and scoring.overlap
-            and (self.actor_rollout_ref.rollout.sleep or scoring.sleep)
-        ):
-            raise ValueError(
+        sleeps = self.actor_rollout_ref.rollout.sleep or scoring.sleep
+        if self.use_judge and scoring.overlap and sleeps:
+            yield (
                 "algorithm.ref_quality_score.scoring.overlap=true lets the judge work beside the "
                 "actor, and engines that sleep take turns: set overlap=false, or sleep=false"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _batches_divide(self) -> "RefblendConfig":
         for name, worker in (
             ("actor_rollout_ref.actor", self.actor_rollout_ref.actor),
             ("critic", self.critic),
         ):
             mini = worker.ppo_mini_batch_size
             if mini is not None and mini > self.data.train_batch_size:
-                raise ValueError(
+                yield (
                     f"{name}.ppo_mini_batch_size={mini} is larger than data.train_batch_size="
                     f"{self.data.train_batch_size}: lower it"
                 )
-        return self
+        yield from self._misfits_of_estimator()
+        yield from self._misfits_of_lora()
+        yield from self._misfits_of_judge()
+        yield from self._home_directories()
 
-    @model_validator(mode="after")
-    def _estimator_has_what_it_needs(self) -> "RefblendConfig":
+    def _misfits_of_estimator(self) -> Iterator[str]:
         estimator = self.algorithm.adv_estimator
         if estimator == "gae" and self.critic.enable is False:
-            raise ValueError(
-                "algorithm.adv_estimator=gae needs a critic: set critic.enable=null or true"
-            )
+            yield "algorithm.adv_estimator=gae needs a critic: set critic.enable=null or true"
         quality, key = self.algorithm.ref_quality_score, "algorithm.ref_quality_score"
         grouped = {
             f"algorithm.adv_estimator={estimator}": estimator in ("grpo", "rloo"),
@@ -249,38 +236,34 @@ class RefblendConfig(Section):
         }
         for setting, compares in grouped.items():
             if compares and self.actor_rollout_ref.rollout.n < 2:
-                raise ValueError(
+                yield (
                     f"{setting} compares the responses of a prompt: set "
                     "actor_rollout_ref.rollout.n to 2 or more"
                 )
-        return self
 
-    @model_validator(mode="after")
-    def _lora_fits(self) -> "RefblendConfig":
+    def _misfits_of_lora(self) -> Iterator[str]:
         rollout, rank = self.actor_rollout_ref.rollout, self.actor_rollout_ref.model.lora_rank
         if rank and self.actor_rollout_ref.actor.fsdp_config.world_size > 1:
-            raise ValueError(
+            yield (
                 f"actor_rollout_ref.model.lora_rank={rank} is trained by one process: set "
                 "actor.fsdp_config.world_size=1"
             )
         if rollout.lora == "adapter" and (rollout.name != "vllm" or not 0 < rank <= MAX_VLLM_RANK):
-            raise ValueError(
+            yield (
                 f"actor_rollout_ref.rollout.lora=adapter, but rollout.name is {rollout.name} and "
                 f"model.lora_rank is {rank}: it needs vllm and a rank from 1 to {MAX_VLLM_RANK}, "
                 "or set lora=merged"
             )
         if rollout.lora == "adapter" and rollout.sleep:
-            raise ValueError(
+            yield (
                 "actor_rollout_ref.rollout.sleep=true drops the engine's weights, and with "
                 "lora=adapter no push brings them back: set sleep=false, or lora=merged"
             )
-        return self
 
-    @model_validator(mode="after")
-    def _judge_is_the_reference(self) -> "RefblendConfig":
+    def _misfits_of_judge(self) -> Iterator[str]:
         scoring = self.algorithm.ref_quality_score.scoring
         if scoring.kind == "reference" and scoring.model_path != self.actor_rollout_ref.model.path:
-            raise ValueError(
+            yield (
                 f"{SCORING_KEY}.model_path={scoring.model_path}, but with kind=reference the judge "
                 "is the actor's starting model: leave model_path out, or set kind=vllm"
             )
@@ -288,24 +271,21 @@ class RefblendConfig(Section):
             default = type(scoring)()
             for name in OF_AN_ENGINE:
                 if getattr(scoring, name) != getattr(default, name):
-                    raise ValueError(
+                    yield (
                         f"{SCORING_KEY}.{name} has no effect, since the rollout engine is the "
                         "judge: leave it out, or set actor_rollout_ref.rollout.lora=merged"
                     )
-        return self
 
-    @model_validator(mode="after")
-    def _no_home_directory(self) -> "RefblendConfig":
+    def _home_directories(self) -> Iterator[str]:
         for key, value in flatten(self.resolved()).items():
             many = isinstance(value, list)
             values = {f"{key}.{i}": v for i, v in enumerate(value)} if many else {key: value}
             for name, text in values.items():
                 if isinstance(text, str) and text.startswith("~"):
-                    raise ValueError(
+                    yield (
                         f"{name}={text} would be a directory named {text.split('/')[0]}, since no "
                         "shell expands it there: write your home directory out"
                     )
-        return self
 
     def resolved(self) -> dict[str, Any]:
         """The whole tree as plain JSON values."""

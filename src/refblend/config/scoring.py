@@ -1,10 +1,11 @@
 """``algorithm.ref_quality_score.scoring``: which judge answers, and how it is asked."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from refblend.config.actor_rollout_ref import EngineConfig
 from refblend.config.base import (
@@ -69,19 +70,17 @@ class HttpJudgeConfig(Section):
             )
         return name
 
-    @model_validator(mode="after")
-    def _address_is_usable(self) -> "HttpJudgeConfig":
+    def _misfits(self) -> Iterator[str]:
         if self.base_url is None:
-            return self
+            return
         address = urlsplit(self.base_url)
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError("base_url is not a web address: write http://HOST:PORT/v1")
+            yield "base_url is not a web address: write http://HOST:PORT/v1"
         if address.username or address.password or address.query:
-            raise ValueError(
+            yield (
                 "base_url holds a password or a query, and configurations are stored with "
                 "results: put the key into an environment variable and name that in bearer_env"
             )
-        return self
 
 
 class RewardModelConfig(Section):
@@ -152,33 +151,27 @@ class ScoringConfig(EngineConfig):
     credit from the gold solution (``oracle``: half for the right answer, half for the share of the
     solution's equations that the response shows). The last two ask no judge."""
 
-    @model_validator(mode="after")
-    def _kind_fits(self) -> "ScoringConfig":
+    def _misfits(self) -> Iterator[str]:
         if self.kind == "http":
             for name in ("base_url", "model"):
                 if getattr(self.http, name) is None:
-                    raise ValueError(f"http.{name} is needed by kind=http: set it")
+                    yield f"http.{name} is needed by kind=http: set it"
             if self.num_engines > 1:
-                raise ValueError(
+                yield (
                     f"num_engines={self.num_engines}, but with kind=http the engines are yours: "
                     "set num_engines=1, and http.concurrency to the requests under way at once"
                 )
         elif self.http.base_url is not None:
-            raise ValueError(
+            yield (
                 f"http.base_url is given, but kind is {self.kind}: set kind=http, or leave it out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _guidance_fits(self) -> "ScoringConfig":
         if self.decoding == "guided" and self.kind == "reward_model":
-            raise ValueError("a reward_model writes no text to guide: set decoding=free")
+            yield "a reward_model writes no text to guide: set decoding=free"
         if self.decoding == "guided" and self.max_new_tokens < GUIDED_MIN_TOKENS:
-            raise ValueError(
+            yield (
                 f"max_new_tokens is {self.max_new_tokens}, but the box of decoding=guided takes "
                 f"up to {GUIDED_MIN_TOKENS}: raise it"
             )
-        return self
 
     @property
     def engine(self) -> str:

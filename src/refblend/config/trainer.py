@@ -1,8 +1,9 @@
 """``trainer.*`` and ``ray.*``: the run, its files, its resources and its deadlines."""
 
+from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import field_validator
 
 from refblend.config.base import (
     NonNegativeFloat,
@@ -89,13 +90,9 @@ class TrainerConfig(Section):
     drift_guard: DriftGuardConfig = DriftGuardConfig()
     """What happens when the sanity set gets worse."""
 
-    @model_validator(mode="after")
-    def _best_is_kept_somewhere(self) -> "TrainerConfig":
+    def _misfits(self) -> Iterator[str]:
         if self.keep_best and self.save_freq == 0:
-            raise ValueError(
-                "keep_best is true, but save_freq=0 saves nothing: set save_freq to -1 or more"
-            )
-        return self
+            yield "keep_best is true, but save_freq=0 saves nothing: set save_freq to -1 or more"
 
 
 PoolStrategy = Literal["pack", "spread", "strict_pack"]

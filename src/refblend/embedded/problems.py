@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from pydantic import model_validator
 
 from refblend.config.base import PositiveInt, Section
 from refblend.embedded import phrases
@@ -48,13 +47,11 @@ class Difficulty(Section):
     step_weights: tuple[float, float, float] = (0.34, 0.33, 0.33)
     """Shares of problems with one, two and three steps."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> "Difficulty":
+    def _misfits(self) -> Iterator[str]:
         if not self.start_min <= self.start_max <= self.value_max:
-            raise ValueError("start_min <= start_max <= value_max must hold; change one of them")
+            yield "start_min <= start_max <= value_max must hold; change one of them"
         if min(self.step_weights) < 0 or sum(self.step_weights) <= 0:
-            raise ValueError("step_weights must be non-negative with a positive sum")
-        return self
+            yield "step_weights must be non-negative with a positive sum"
 
 
 EASY = Difficulty()

@@ -1,9 +1,10 @@
 """The recipe of the embedded data and models: ``params/embedded/<scale>.yaml``, key by key."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from refblend.config.base import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from refblend.config.loading import explain, read_yaml
@@ -82,17 +83,11 @@ class ArchitectureRecipe(Section):
     max_positions: PositiveInt = 1024
     """Longest sequence of the model."""
 
-    @model_validator(mode="after")
-    def _divisible(self) -> "ArchitectureRecipe":
+    def _misfits(self) -> Iterator[str]:
         if self.hidden_size % self.num_heads or self.num_heads % self.num_kv_heads:
-            raise ValueError(
-                "hidden_size must be a multiple of num_heads, and num_heads of num_kv_heads"
-            )
+            yield "hidden_size must be a multiple of num_heads, and num_heads of num_kv_heads"
         if self.hidden_size // self.num_heads not in VLLM_HEAD_SIZES:
-            raise ValueError(
-                f"hidden_size / num_heads must be one of {VLLM_HEAD_SIZES} (vLLM on CPUs)"
-            )
-        return self
+            yield f"hidden_size / num_heads must be one of {VLLM_HEAD_SIZES} (vLLM on CPUs)"
 
 
 class PhaseRecipe(Section):
@@ -156,11 +151,9 @@ class StrengthSteps(Section):
     strong: PositiveInt = 680
     """Updates of the strong judge, those of medium included."""
 
-    @model_validator(mode="after")
-    def _rising(self) -> "StrengthSteps":
+    def _misfits(self) -> Iterator[str]:
         if not self.weak < self.medium < self.strong:
-            raise ValueError("steps must rise from weak to medium to strong")
-        return self
+            yield "steps must rise from weak to medium to strong"
 
 
 class JudgeRecipe(Section):

@@ -69,14 +69,12 @@ class ContrastSpec(Section):
     round of additions. There it is exploratory, and adjusted with those of its round alone, so that
     no earlier verdict moves."""
 
-    @model_validator(mode="after")
-    def _what_was_added_explores(self) -> "ContrastSpec":
+    def _misfits(self) -> Iterator[str]:
         if self.primary and self.added_at:
-            raise ValueError(
+            yield (
                 f"{self.name} was added at {', '.join(self.added_at)} and cannot be primary: "
                 "remove primary or added_at"
             )
-        return self
 
     def round_at(self, scale: str) -> int:
         """The round in which it was added at a scale; 0: declared from the start."""
@@ -184,11 +182,9 @@ class ExperimentSpec(Section):
         check_overrides(flat, f"{info.field_name}.")
         return flat if info.field_name == "common" else tree
 
-    @model_validator(mode="after")
-    def _names_exist(self) -> "ExperimentSpec":
+    def _misfits(self) -> Iterator[str]:
         if problems := list(self._problems()):
-            raise ValueError(f"{'; '.join(problems)}: correct every one")
-        return self
+            yield f"{'; '.join(problems)}: correct every one"
 
     @model_validator(mode="after")
     def _grids_are_shared(self) -> "ExperimentSpec":
