@@ -50,9 +50,9 @@ def pip(command: str, *arguments: str) -> None:
 def refblend(installed: Path, tmp_path: Path):
     """Runs a command of the installed package in a directory of its own."""
 
-    def run(*arguments: str, statuses: tuple[int, ...] = (0,)) -> str:
+    def run(*arguments, statuses=(0,), program=(sys.executable, "-c", CALL)) -> str:
         result = subprocess.run(
-            [sys.executable, "-c", CALL, *arguments],
+            [*program, *arguments],
             cwd=tmp_path,
             env=os.environ | {"PYTHONPATH": str(installed)},
             capture_output=True,
@@ -97,16 +97,8 @@ def test_score_without_the_checkout(refblend, tiny_model_dir: Path, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["light", "trl"])
-def test_the_wheel_without_the_trainer(installed, tiny_model_dir, tmp_path, name) -> None:
+def test_the_wheel_without_the_trainer(refblend, installed, tiny_model_dir, tmp_path, name) -> None:
     """Only what the wheel asks for (``make .tools/light``), and the environment of TRL."""
     rollouts(60).to_json(tmp_path / "rollouts.jsonl", orient="records", lines=True)
-    done = subprocess.run(
-        [python_of(name), PROBE, "rollouts.jsonl", str(tiny_model_dir)],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert Path(json.loads(done.stdout.splitlines()[-1])["place"]) == installed
+    said = refblend("rollouts.jsonl", str(tiny_model_dir), program=(python_of(name), PROBE))
+    assert Path(json.loads(said.splitlines()[-1])["place"]) == installed

@@ -37,11 +37,6 @@ def test_too_few_labels_say_how_many_would_do():
     assert advice.prompts_needed > 30
 
 
-def test_the_same_rollouts_give_the_same_advice():
-    frame = rollouts(60)
-    assert refblend.advise(frame) == refblend.advise(frame)
-
-
 def test_without_lengths_and_entropies_what_needs_them_is_left_out():
     advice = refblend.advise(rollouts(60).drop(columns=["length", "entropy"]))
     assert advice.map_gain is None

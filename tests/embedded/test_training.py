@@ -1,6 +1,6 @@
 """The whole chain on a tiny network: clean, sloppy, pairs, three judges, measurements."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,34 +10,19 @@ import torch
 from refblend.data.tokenizer import load_tokenizer
 from refblend.embedded.actor import train_actor
 from refblend.embedded.architecture import load_model
-from refblend.embedded.judge_data import Pair, build_pairs, read_pairs, write_pairs
+from refblend.embedded.judge_data import build_pairs, read_pairs, write_pairs
 from refblend.embedded.judge_training import JudgeChain, train_judge
-from refblend.embedded.recipe import EmbeddedConfig
 from refblend.errors import ModelError
 from refblend.files import sha256_tree
-from refblend.scoring.templates import ScoringTemplates
 
 
 @dataclass
 class Chain:
     root: Path
-    recipe: EmbeddedConfig
-    tokenizer: Any
-    templates: ScoringTemplates
-    pairs: list[Pair] = field(default_factory=list)
+    judges: JudgeChain
 
-    def train_judge(
-        self,
-        strength: str,
-        start: Path,
-        out: Path,
-        recipe: EmbeddedConfig | None = None,
-        pairs_hash: str = "hash",
-    ) -> None:
-        trained = JudgeChain(
-            recipe or self.recipe, self.tokenizer, self.templates, self.pairs, pairs_hash
-        )
-        train_judge(trained, strength, start, out)
+    def train_judge(self, strength: str, start: Path, out: Path, **changes: Any) -> None:
+        train_judge(replace(self.judges, **changes), strength, start, out)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +32,7 @@ def chain(tmp_path_factory, recipe, tokenizer, templates) -> Chain:
     train_actor(recipe, tokenizer, root / "actor_clean", root / "actor")
     actors = {name: load_model(root / name) for name in ("actor", "actor_clean")}
     pairs = build_pairs(recipe, "train", tokenizer, actors)
-    chain = Chain(root, recipe, tokenizer, templates, pairs)
+    chain = Chain(root, JudgeChain(recipe, tokenizer, templates, pairs, "hash"))
     start = root / "actor_clean"
     for strength in ("weak", "medium", "strong"):
         chain.train_judge(strength, start, root / f"judge_{strength}")
@@ -59,10 +44,10 @@ def weights(path: Path) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in load_model(path).parameters()])
 
 
-def test_training_again_gives_the_same_directories(chain, tmp_path) -> None:
+def test_training_again_gives_the_same_directories(chain, recipe, tokenizer, tmp_path) -> None:
     """What is hashed holds no times and no paths: elsewhere, at another speed, the same bytes."""
     clean, actor = tmp_path / "clean", tmp_path / "actor"
-    train_actor(chain.recipe, chain.tokenizer, clean, actor)
+    train_actor(recipe, tokenizer, clean, actor)
     chain.train_judge("weak", clean, tmp_path / "judge")
     for name, again in (("actor_clean", "clean"), ("actor", "actor"), ("judge_weak", "judge")):
         assert sha256_tree(chain.root / name) == sha256_tree(tmp_path / again), name
@@ -79,7 +64,7 @@ def test_models_are_asked_with_the_tokenizer_that_they_learned_with(chain, token
 def test_chain_of_judges_equals_one_training(chain, recipe, tmp_path) -> None:
     steps = recipe.judge.steps.model_copy(update={"weak": recipe.judge.steps.strong})
     straight = recipe.model_copy(update={"judge": recipe.judge.model_copy(update={"steps": steps})})
-    chain.train_judge("weak", chain.root / "actor_clean", tmp_path / "judge", straight)
+    chain.train_judge("weak", chain.root / "actor_clean", tmp_path / "judge", recipe=straight)
     assert torch.equal(weights(tmp_path / "judge"), weights(chain.root / "judge_strong"))
 
 
@@ -90,10 +75,11 @@ def test_judge_from_the_wrong_start_is_refused(chain, tmp_path, start, pairs_has
 
 
 def test_pairs_come_back_and_have_every_source(chain, tmp_path) -> None:
-    assert {pair.source for pair in chain.pairs} == {"actor", "actor_clean", "gold", "corruption"}
-    assert all(pair.problem.split == "train" for pair in chain.pairs)
-    write_pairs(tmp_path / "pairs.parquet", chain.pairs)
-    assert read_pairs(tmp_path / "pairs.parquet") == chain.pairs
+    pairs = chain.judges.pairs
+    assert {pair.source for pair in pairs} == {"actor", "actor_clean", "gold", "corruption"}
+    assert all(pair.problem.split == "train" for pair in pairs)
+    write_pairs(tmp_path / "pairs.parquet", pairs)
+    assert read_pairs(tmp_path / "pairs.parquet") == pairs
 
 
 def test_held_out_pairs_are_of_the_test_split(chain, recipe, tokenizer) -> None:

@@ -77,6 +77,28 @@ def entropy_of(batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
     return entropy, mask
 
 
+def rule_of(texts: list[str]) -> list[float]:
+    """Digits, and a quarter of the spaces."""
+    return [sum(map(str.isdigit, text)) + 0.25 * text.count(" ") for text in texts]
+
+
+def scores_of(texts: list[str]) -> list[float]:
+    """What the judge of ``trl_probe.py`` says."""
+    return [0.5 if len(text.split()) % 2 else len(text) % 11 / 10 for text in texts]
+
+
+def normalised(rewards: torch.Tensor) -> torch.Tensor:
+    """Each reward beside those of its group, as GRPO has it."""
+    groups = rewards.view(-1, GROUP)
+    spread = groups.std(dim=1, keepdim=True) + 1e-4
+    return ((groups - groups.mean(dim=1, keepdim=True)) / spread).flatten()
+
+
+def advantages_are(batch: Any, expected: torch.Tensor, tolerance: float = 1e-3) -> None:
+    found = torch.tensor(batch["advantages"])
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("placement", ["per_token", "terminal"])
 def test_rewards_weights_and_advantages_are_those_of_the_blend(
     placement: Any, tiny_model_dir: Path, tmp_path: Path
@@ -100,21 +122,15 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
         weight = weight_for("linear", average, step, STEPS, params)
         assert 0.01 < weight < 0.59, "neither end of the map, or the test says little"
 
-        rule = torch.tensor([sum(map(str.isdigit, t)) + 0.25 * t.count(" ") for t in texts])
-        scores = [0.5 if len(t.split()) % 2 else len(t) % 11 / 10 for t in texts]
+        scores = scores_of(texts)
         rows = [next(logged) for _ in texts]
         assert [row.reward for row in rows] == [sum(map(str.isdigit, t)) for t in texts]
         assert [row.judge_score for row in rows] == pytest.approx(scores)
         quality = expand_quality(torch.tensor(scores), mask, placement)
-        rewards = blend_rewards(rule_matrix(rule, mask), quality, mask, weight).sum(-1)
+        rule = rule_matrix(torch.tensor(rule_of(texts)), mask)
+        rewards = blend_rewards(rule, quality, mask, weight).sum(-1)
         assert batch["reward"] == pytest.approx(float(rewards.mean()), rel=1e-4)
-
-        groups = rewards.view(-1, GROUP)
-        spread = groups.std(dim=1, keepdim=True) + 1e-4
-        advantages = ((groups - groups.mean(dim=1, keepdim=True)) / spread).flatten()
-        torch.testing.assert_close(
-            torch.tensor(batch["advantages"]), advantages, rtol=1e-3, atol=1e-3
-        )
+        advantages_are(batch, normalised(rewards))
         assert batch["functions"] == ["digits", "spaces", "judge"]
         share = 1 - weight
         expected = pytest.approx([share, 0.25 * share, weight], rel=1e-4)
@@ -180,19 +196,9 @@ def test_methods_and_levels_by_response(method, level, tiny_model_dir, tmp_path)
         own = [float(row[m.bool()].mean()) for row, m in zip(entropy, mask, strict=True)]
         entropies = own if level == "response" else [statistics.fmean(own)] * len(own)
         weights = [weight_for("linear", h, step, STEPS, params) for h in entropies]
-        rule = [sum(map(str.isdigit, t)) + 0.25 * t.count(" ") for t in texts]
-        scores = [0.5 if len(t.split()) % 2 else len(t) % 11 / 10 for t in texts]
-        rewards, factors = expected_rewards(method, rule, scores, weights)
+        rewards, factors = expected_rewards(method, rule_of(texts), scores_of(texts), weights)
         assert batch["reward"] == pytest.approx(statistics.fmean(rewards), rel=1e-3)
-        groups = torch.tensor(rewards).view(-1, GROUP)
-        spread = groups.std(dim=1, keepdim=True) + 1e-4
-        advantages = ((groups - groups.mean(dim=1, keepdim=True)) / spread).flatten()
-        torch.testing.assert_close(
-            torch.tensor(batch["advantages"]),
-            advantages * torch.tensor(factors),
-            rtol=1e-2,
-            atol=1e-2,
-        )
+        advantages_are(batch, normalised(torch.tensor(rewards)) * torch.tensor(factors), 1e-2)
         line = found["log"][step - 1]["actor/ref_quality/weight"]
         assert line == pytest.approx(statistics.fmean(weights), rel=1e-4)
 
@@ -206,14 +212,9 @@ def test_gdpo_is_the_sum_of_normalised_rewards(tiny_model_dir: Path, tmp_path: P
         columns = [
             ([sum(map(str.isdigit, t)) for t in texts], 1 - w),
             ([t.count(" ") for t in texts], 0.25 * (1 - w)),
-            ([0.5 if len(t.split()) % 2 else len(t) % 11 / 10 for t in texts], w),
+            (scores_of(texts), w),
         ]
         total = torch.zeros(len(texts))
         for values, weight in columns:
-            groups = torch.tensor(values, dtype=torch.float32).view(-1, GROUP)
-            spread = groups.std(dim=1, keepdim=True) + 1e-4
-            total += weight * ((groups - groups.mean(dim=1, keepdim=True)) / spread).flatten()
-        expected = (total - total.mean()) / (total.std() + 1e-4)
-        torch.testing.assert_close(
-            torch.tensor(batch["advantages"]), expected, rtol=1e-3, atol=1e-3
-        )
+            total += weight * normalised(torch.tensor(values, dtype=torch.float32))
+        advantages_are(batch, (total - total.mean()) / (total.std() + 1e-4))
