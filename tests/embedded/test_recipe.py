@@ -5,8 +5,6 @@ import pytest
 from refblend.embedded.recipe import load_recipe
 from refblend.errors import ConfigError
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.mark.parametrize(
     ("text", "message"),

@@ -27,10 +27,6 @@ def slow_loss(model: Any, example: Example) -> torch.Tensor:
     return total
 
 
-def parameters(model: Any) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
-
-
 def gradient(model: Any) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 

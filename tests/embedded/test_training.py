@@ -80,10 +80,3 @@ def test_pairs_come_back_and_have_every_source(chain, tmp_path) -> None:
     assert all(pair.problem.split == "train" for pair in pairs)
     write_pairs(tmp_path / "pairs.parquet", pairs)
     assert read_pairs(tmp_path / "pairs.parquet") == pairs
-
-
-def test_held_out_pairs_are_of_the_test_split(chain, recipe, tokenizer) -> None:
-    actors = {"actor": load_model(chain.root / "actor")}
-    pairs = build_pairs(recipe, "test", tokenizer, actors)
-    assert len(pairs) == recipe.judge_data.test_problems
-    assert all(pair.problem.split == "test" and pair.source == "actor" for pair in pairs)

@@ -67,7 +67,7 @@ def test_model_length(tmp_path):
     write(max_position_embeddings=64)
     assert resolve_max_model_len(tmp_path, None) == 64
     assert resolve_max_model_len(tmp_path, 32) == 32
-    with pytest.raises(ModelError, match="Lower it to 64"):
+    with pytest.raises(ModelError, match="Set it to 64 or less"):
         resolve_max_model_len(tmp_path, 65)
     write(max_position_embeddings=64, rope_scaling={"rope_type": "yarn", "factor": 4.0})
     assert resolve_max_model_len(tmp_path, 256) == 256
@@ -99,11 +99,9 @@ def test_hf_batches_stay_within_the_cache(tiny_model_dir, requests_of):
     ("path", "hinted"),
     [
         ("Qwen/Qwen2.5-0.5B-Instruct", True),
-        ("HuggingFaceTB/SmolLM2-135M", True),
         ("models/no-such-model", False),  # its folder is there: a slip of the pen
         ("/abs/model", False),
         ("a/b/c", False),
-        ("no-model", False),
     ],
 )
 def test_a_hub_id_gets_the_command_that_downloads_it(path, hinted, tmp_path, monkeypatch):

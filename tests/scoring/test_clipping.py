@@ -17,7 +17,7 @@ from refblend.scoring.clipping import (
     plan_request,
 )
 from refblend.scoring.prompts import EncodedPrompt, Frame, PromptEncoder
-from refblend.scoring.templates import PromptForm, ScoringExample, ScoringTemplates
+from refblend.scoring.templates import ScoringExample, ScoringTemplates
 
 
 def limits(allowed: int, new: int = 8) -> ScoringLimits:
@@ -84,17 +84,10 @@ text = st.one_of(
 )
 
 
-def plan_scoring(
-    encoder: PromptEncoder,
-    question: str,
-    response: str,
-    limits: ScoringLimits,
-    form: PromptForm = "full",
-    hard_clip: bool = True,
-) -> ScoringRequest:
+def plan_scoring(encoder, question, response, limits, *options) -> ScoringRequest:
     """As a judge does it: the frame is checked once, then each sample is planned."""
     check_frame(encoder.frame("compact"), limits)
-    return plan_request(encoder, question, response, limits.allowed_length, form, hard_clip)
+    return plan_request(encoder, question, response, limits.allowed_length, *options)
 
 
 def check_plan(tokenizer, templates, question, response, allowed, form) -> None:
@@ -187,5 +180,5 @@ def test_order_of_the_guards(chat_tokenizer, embedded) -> None:
         ("compact", False, False),
         ("compact", True, False),
     ]
-    plan = plan_scoring(encoder, question, response, limits(compact - 1), hard_clip=False)
+    plan = plan_scoring(encoder, question, response, limits(compact - 1), "full", False)
     assert (plan.template, plan.clipped, plan.overlength) == ("compact", False, True)

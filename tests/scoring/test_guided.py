@@ -22,14 +22,12 @@ NEW_TOKENS = 24
     ("answer", "allowed"),
     [
         (r"\box{0.37}", True),
-        (r"\box{1.00}", True),
         (r"\box{1}", True),
         (r"12-5=7, ok. \box{0.05}", True),
         (r"12345678901234\box{0.37}", True),
         (r"123456789012345\box{0.37}", False),  # 25 characters
         (r"\box{1.01}", False),
         (r"\box{0.5}", False),
-        (r"\box{0}", False),
         (r"\box{0.37} sure", False),
         ("7\n\\box{0.37}", False),
         (r"\box{0.1}\box{0.37}", False),

@@ -36,11 +36,8 @@ def test_metrics() -> None:
     )
 
 
-def test_metrics_are_json_numbers_even_when_nothing_was_submitted() -> None:
+def test_metrics_where_nothing_was_submitted_or_asked_for() -> None:
     json.dumps(score_metrics([LONG, ERROR]), allow_nan=False)
-
-
-def test_nothing_to_score_metrics() -> None:
     with pytest.raises(ValueError, match="no judge results"):
         score_metrics([])
 

@@ -19,7 +19,7 @@ RESPONSES = ["6+3=9.\n#### 9", "6+3=8.\n#### 8", "", "é數 9", "It is a warm da
 CAP = 256
 
 
-def save(path: Path, tokenizer: Any, labels: int = 1, **changes: Any) -> Path:
+def save(path: Path, tokenizer: Any, **changes: Any) -> Path:
     settings: dict[str, Any] = {
         "vocab_size": 512,
         "hidden_size": 64,
@@ -28,7 +28,7 @@ def save(path: Path, tokenizer: Any, labels: int = 1, **changes: Any) -> Path:
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "max_position_embeddings": CAP,
-        "num_labels": labels,
+        "num_labels": 1,
         "pad_token_id": tokenizer.pad_token_id,
         "initializer_range": 0.3,
     }

@@ -2,12 +2,11 @@
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from refblend.config import RefblendConfig, load_config
+from refblend.config import load_config
 from refblend.errors import ConfigError
 from refblend.identity import reads_total_steps
 from refblend.lookup import get_strategy
@@ -15,7 +14,6 @@ from refblend.ppo.weights import WeightParams, weight_for
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.preflight import inputs_of, preflight
 
-Make = Callable[..., RefblendConfig]
 ROOT = Path(__file__).parents[2]
 KEY = "algorithm.ref_quality_score.strategy"
 SOURCE = """

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +21,6 @@ from refblend.errors import (
 )
 from refblend.trainer.preflight import gold_counts, notices, preflight
 
-Make = Callable[..., RefblendConfig]
 JUDGE = "algorithm.ref_quality_score.scoring"
 
 
