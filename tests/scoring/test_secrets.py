@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from refblend import secret
 from refblend.cli.main import app
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.loading import explain
+from refblend.config.loading import checked
 from refblend.documents import shorten, show
 from refblend.errors import ConfigError, RefblendError, ScoringError
 from refblend.scoring.judge import Judge, check_judge
@@ -146,15 +146,9 @@ def test_what_cannot_be_a_key_is_refused_unseen(endpoint, monkeypatch, within) -
 def test_a_key_where_its_variable_belongs_is_not_repeated(given: str) -> None:
     tree = {"scoring": {"kind": "http", "http": {"base_url": "http://a/v1", "model": "m"}}}
     tree["scoring"]["http"]["bearer_env"] = given  # type: ignore[index]
-    try:
-        check_judge(RefQualityScoreConfig.model_validate(tree))
-        told = ""
-    except ValidationError as error:
-        told = str(explain(error, RefQualityScoreConfig))
-    except ConfigError as error:
-        told = str(error)
-    assert given not in told
-    assert "variable" in told
+    with pytest.raises(ConfigError, match="variable") as told:
+        check_judge(checked(RefQualityScoreConfig, tree))
+    assert given not in str(told.value)
 
 
 @pytest.mark.parametrize("query", ["?api_key=hunter2", "?x=1"])

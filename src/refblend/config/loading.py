@@ -7,7 +7,7 @@ names it and the nearest key that exists.
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -21,24 +21,26 @@ MAX_LISTED = 20
 """Problems that one error lists."""
 
 Location = Sequence[int | str]
+Model = TypeVar("Model", bound=BaseModel)
 
 
-def explain(
-    error: ValidationError,
-    model: type[BaseModel],
+def checked(
+    model: type[Model],
+    values: Any,
     document: str = "",
     origin: Callable[[Location], str] = lambda location: "",
-) -> ConfigError:
-    """Every problem with its remedy, in one line, unknown keys first."""
-    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+) -> Model:
+    """The values as a model, or a ConfigError with every problem and its remedy in one line."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:  # unknown keys first
+        problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     found = [_explain(p, model, origin(p["loc"])) for p in problems[:MAX_LISTED]]
     if len(problems) == 1:
-        return ConfigError(f"{document}{found[0].reason}", found[0].remedy)
+        raise ConfigError(f"{document}{found[0].reason}", found[0].remedy)
     listed = " ".join(f"({number}) {one}" for number, one in enumerate(found, start=1))
     more = f" … and {len(problems) - len(found)} more" if len(problems) > len(found) else ""
-    return ConfigError(
-        f"{document}{len(problems)} problems: {listed}{more}", "Correct all of them."
-    )
+    raise ConfigError(f"{document}{len(problems)} problems: {listed}{more}", "Correct all of them.")
 
 
 def _explain(problem: ErrorDetails, model: type[BaseModel], origin: str) -> ConfigError:
@@ -226,10 +228,7 @@ def parse_config(
         own = any(list(location[: len(path)]) == path for path, _ in given)
         return "" if own else _origin(location, files, tree)
 
-    try:
-        return RefblendConfig.model_validate(tree)
-    except ValidationError as error:
-        raise explain(error, RefblendConfig, origin=origin) from None
+    return checked(RefblendConfig, tree, origin=origin)
 
 
 def _origin(location: Location, files: Sequence[tuple[str, Any]], tree: Mapping[str, Any]) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from refblend.config.base import Fraction, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from refblend.config.loading import explain, read_yaml
+from refblend.config.loading import checked, read_yaml
 from refblend.embedded.problems import Difficulty
 
 Strength = Literal["weak", "medium", "strong"]
@@ -221,8 +221,4 @@ class EmbeddedConfig(Section):
 
 def load_recipe(path: str | Path) -> EmbeddedConfig:
     """Read and check a recipe; ConfigError names file, key and remedy."""
-    values = read_yaml(path)
-    try:
-        return EmbeddedConfig.model_validate(values)
-    except ValidationError as error:
-        raise explain(error, EmbeddedConfig, f"recipe {path}: ") from None
+    return checked(EmbeddedConfig, read_yaml(path), f"recipe {path}: ")

@@ -25,7 +25,6 @@ from typing import Any
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf, open_dict
-from pydantic import ValidationError
 from tensordict import TensorDict
 from torch import Tensor
 from verl.protocol import DataProto
@@ -35,7 +34,7 @@ from verl.utils.reward_score import default_compute_score
 from verl.workers.utils.padding import response_to_nested
 
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.loading import explain
+from refblend.config.loading import checked
 from refblend.errors import ConfigError, DataError
 from refblend.lookup import get_strategy, load_function
 from refblend.ppo.blending import blend_rewards, compute_avg_response_entropy, expand_quality
@@ -55,10 +54,7 @@ def read_settings(section: Any) -> RefQualityScoreConfig:
     tree = (
         OmegaConf.to_container(section, resolve=True) if OmegaConf.is_config(section) else section
     )
-    try:
-        settings = RefQualityScoreConfig.model_validate(tree or {})
-    except ValidationError as error:
-        raise explain(error, RefQualityScoreConfig, f"{SECTION}: ") from None
+    settings = checked(RefQualityScoreConfig, tree or {}, f"{SECTION}: ")
     own = {
         "strategy=replay": settings.strategy == "replay",
         f"method={settings.method}": settings.method != "blend",

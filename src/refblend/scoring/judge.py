@@ -13,11 +13,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from pydantic import ValidationError
-
 from refblend import runtime
 from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.loading import explain
+from refblend.config.loading import checked
 from refblend.config.scoring import JUDGES, SCORING_KEY
 from refblend.errors import ConfigError
 from refblend.lookup import load_function
@@ -179,10 +177,7 @@ def judge_config(
     if model is not None:
         given["model_path"] = os.fspath(model)
     section = {"scoring": given, "invalid_score": invalid_score}
-    try:
-        config = RefQualityScoreConfig.model_validate(section)
-    except ValidationError as error:
-        raise explain(error, RefQualityScoreConfig, "judge options: ") from None
+    config = checked(RefQualityScoreConfig, section, "judge options: ")
     chosen, usual = config.scoring, type(config.scoring)()
     if useless := [key for key in OF_TRAINING if getattr(chosen, key) != getattr(usual, key)]:
         raise ConfigError(

@@ -9,16 +9,15 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import (
     BeforeValidator,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from refblend.config.base import PositiveFloat, PositiveInt, Section
-from refblend.config.loading import explain, read_yaml
+from refblend.config.loading import checked, read_yaml
 from refblend.documents import flatten, shorten, show
-from refblend.errors import StudyError
+from refblend.errors import ConfigError, StudyError
 from refblend.study.design.names import GRID_OF, Milestone, Scale
 
 Value = TypeVar("Value")
@@ -322,13 +321,12 @@ def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
 
 def load_experiment(path: str | Path) -> ExperimentSpec:
     """Read and check one experiment file; StudyError for its keys and values, else ConfigError."""
-    limits = Path(path).parents[1] / "seeds.yaml"
+    limits, values = Path(path).parents[1] / "seeds.yaml", read_yaml(path)
     try:
-        spec = ExperimentSpec.model_validate(read_yaml(path))
-        return spec.limited(read_yaml(limits) if limits.exists() else {})
-    except ValidationError as error:
-        found = explain(error, ExperimentSpec, f"{path}: ")
+        spec = checked(ExperimentSpec, values, f"{path}: ")
+    except ConfigError as found:
         raise StudyError(found.reason, found.remedy) from None
+    return spec.limited(read_yaml(limits) if limits.exists() else {})
 
 
 def load_experiments(params: str | Path = "params") -> dict[str, ExperimentSpec]:

@@ -8,11 +8,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from refblend.config import RefblendConfig
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
-from refblend.config.loading import explain
+from refblend.config.loading import checked
 from refblend.study.design.names import Scale
 from refblend.study.design.spec import ExperimentSpec
 
@@ -91,11 +91,8 @@ class WorkflowConfig(Section):
 
 def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
     """The workflow's configuration with its defaults filled in; ConfigError lists what is wrong."""
-    try:
-        config = WorkflowConfig.model_validate(values)
-    except ValidationError as error:
-        raise explain(error, WorkflowConfig, "params/workflow.yaml or --config: ") from None
-    return config.model_dump(mode="json")
+    document = "params/workflow.yaml or --config: "
+    return checked(WorkflowConfig, values, document).model_dump(mode="json")
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
