@@ -96,6 +96,14 @@ def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     return value
 
 
+def read_record(path: Path, error: type[RefblendError], remedy: str) -> dict[str, Any]:
+    """The JSON object in a file; ``error`` with the remedy if it cannot be read."""
+    try:
+        return read_object(path)
+    except (OSError, ValueError) as problem:
+        raise error(f"{path} cannot be read ({problem})", remedy) from None
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file atomically, unless the target has its content already."""
     if target.is_file() and target.read_bytes() == source.read_bytes():

@@ -46,7 +46,7 @@ def test_mistakes_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"algebra/1\.json has no final \\boxed answer"):
         load_split(tmp_path, "train")
     path.write_text("{")
-    with pytest.raises(DataError, match=r"1\.json is not a readable JSON object"):
+    with pytest.raises(DataError, match=r"1\.json cannot be read"):
         load_split(tmp_path, "train")
     (tmp_path / "test.jsonl").write_text(json.dumps({"question": "?"}))
     with pytest.raises(DataError, match=r"test\.jsonl row 0 has no text in problem"):

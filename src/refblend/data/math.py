@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from refblend.data.schema import PromptRow, read_records
-from refblend.documents import MalformedError
 from refblend.errors import DataError
-from refblend.files import read_object
+from refblend.files import read_record
 
 DATA_SOURCE = "DigitalLearningGmbH/MATH-lighteval"
 """verl's name of the data set."""
@@ -90,11 +89,5 @@ def load_split(folder: str | os.PathLike[str], split: str) -> list[PromptRow]:
             f"{root} has neither {split}.jsonl nor {split}.parquet nor JSON files in {split}/",
             "Name a folder that holds both splits of MATH.",
         )
-    return convert_records([_read(path) for path in files], split, list(map(str, files)))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return read_object(path)
-    except (OSError, MalformedError) as error:
-        raise DataError(f"{path} is not a readable JSON object ({error})", _REMEDY) from error
+    records = [read_record(path, DataError, _REMEDY) for path in files]
+    return convert_records(records, split, list(map(str, files)))

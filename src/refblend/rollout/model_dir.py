@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from refblend.data.tokenizer import load_tokenizer
 from refblend.documents import show
 from refblend.errors import ModelError
-from refblend.files import how_to_get, read_object
+from refblend.files import how_to_get, read_record
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -86,12 +86,7 @@ def count_parameters(model_dir: Path, key: str) -> int:
 
 def model_record(path: Path) -> dict[str, Any]:
     """A JSON object of a model directory; ModelError if it cannot be read."""
-    try:
-        return read_object(path)
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{path} cannot be read ({error})", "Fetch or save the model again."
-        ) from None
+    return read_record(path, ModelError, "Fetch or save the model again.")
 
 
 def positions_of(directory: Path) -> int | None:

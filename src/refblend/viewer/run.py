@@ -13,7 +13,7 @@ import pandas as pd
 
 from refblend.documents import MalformedError, flatten, parse_json
 from refblend.errors import DataError
-from refblend.files import read_object
+from refblend.files import read_record
 from refblend.trainer.console import accuracies
 from refblend.trainer.summary import MAIN
 from refblend.trainer.tracking import read_metrics
@@ -61,13 +61,8 @@ class Run:
         return self._object("provenance.json")
 
     def _object(self, name: str) -> dict[str, Any]:
-        path = self.path / name
-        try:
-            return read_object(path) if path.is_file() else {}
-        except (MalformedError, OSError) as error:
-            raise DataError(
-                f"{path} cannot be read: {error}", "Restore it, or remove it to leave it out."
-            ) from None
+        path, remedy = self.path / name, "Restore it, or remove it to leave it out."
+        return read_record(path, DataError, remedy) if path.is_file() else {}
 
     def setting(self, key: str) -> Any:
         """A value of the configuration by its dotted name; None if it is not there."""

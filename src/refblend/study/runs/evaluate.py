@@ -14,7 +14,7 @@ from refblend.data.dataset import PromptDataset, load_prompt_dataset
 from refblend.data.schema import read_rows
 from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import ConfigError, StudyError
-from refblend.files import read_object, sha256_file
+from refblend.files import read_record, sha256_file
 from refblend.numerics import FIRST, versions
 from refblend.rewards.rule import RuleReward, reward_purposes
 from refblend.rollout.base import RolloutEngine
@@ -160,11 +160,5 @@ def _config(run: Path) -> RefblendConfig:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    try:
-        return read_object(path)
-    except OSError as error:
-        raise StudyError(
-            f"{path} cannot be read ({error.strerror})", "Give the directory of a finished run."
-        ) from None
-    except ValueError as error:
-        raise StudyError(f"{path} cannot be read ({error})", "Train the run again.") from error
+    remedy = "Give the directory of a finished run, or train the run again."
+    return read_record(path, StudyError, remedy)

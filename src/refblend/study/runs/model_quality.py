@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from refblend.errors import StudyError
-from refblend.files import read_json
+from refblend.files import read_record
 
 JUDGE_COLUMNS = (
     "count", "right", "worked", "auc", "auc_worked", "auc_expected", "auc_expected_worked",
@@ -22,15 +22,8 @@ JUDGE_COLUMNS = (
 
 def read_quality(paths: Iterable[str | Path]) -> dict[str, Any]:
     """Model name (the file's stem) → its report; StudyError if one is missing or is not JSON."""
-    reports = {}
-    for path in map(Path, paths):
-        try:
-            reports[path.stem] = read_json(path)
-        except (OSError, ValueError) as error:
-            raise StudyError(
-                f"{path}: cannot be read ({error})", "Run `snakemake prepare`."
-            ) from None
-    return reports
+    files = map(Path, paths)
+    return {file.stem: read_record(file, StudyError, "Run `snakemake prepare`.") for file in files}
 
 
 def judge_table(reports: dict[str, Any]) -> pd.DataFrame:
