@@ -10,6 +10,7 @@ from refblend.errors import WorkerError
 from refblend.rollout.base import Generation, OverlengthError
 from refblend.scoring.clipping import ScoringLimits
 from refblend.scoring.generative import GenerativeJudge, JudgeOptions, engine_failures
+from refblend.scoring.judge import try_judge
 from refblend.scoring.result import score_metrics
 
 LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
@@ -187,3 +188,23 @@ def test_options_from_the_configuration() -> None:
     assert options.limits.allowed_length == 512 - 4 - 32
     assert (options.form, options.hard_clip, options.invalid_score) == ("compact", False, 0.4)
     assert options.score_mode == config.scoring.score_mode
+
+
+SCORING = "algorithm.ref_quality_score.scoring"
+
+
+def test_the_fallback_counts_only_where_the_user_set_no_length(tiny_config) -> None:
+    """The tiny model and its tokenizer have 1024 positions."""
+
+    def longest_of(*overrides: str) -> int:
+        config = tiny_config(*overrides).algorithm.ref_quality_score
+        (request,) = try_judge(config, [("1 + 1 = ?", "1+1=2\n" * 4000)])
+        assert request.clipped
+        return len(request.token_ids)
+
+    fallback = f"{SCORING}.fallback_max_length={{}}"
+    unset = f"{SCORING}.max_model_len=null"
+    assert longest_of(unset) == 768 - 32
+    assert longest_of(unset, fallback.format(700)) == 700 - 32
+    assert longest_of(unset, fallback.format(4000)) == 1024 - 32
+    assert longest_of(f"{SCORING}.max_model_len=1000", fallback.format(700)) == 1000 - 32
