@@ -112,11 +112,6 @@ def copy_file(source: Path, target: Path) -> None:
         shutil.copyfile(source, temporary)
 
 
-def user_cache() -> Path:
-    """refblend's folder in the user's cache, for what outlives a run."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "refblend"
-
-
 def sha256_file(path: str | os.PathLike[str]) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with open(path, "rb") as stream:

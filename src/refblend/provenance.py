@@ -203,11 +203,7 @@ def git_state(directory: Path) -> dict[str, Any]:
 
 def circumstances() -> dict[str, Any]:
     """Commit of the package, versions of libraries, and the machine."""
-    return {
-        "git": git_state(PACKAGE),
-        "versions": library_versions(),
-        "hardware": hardware(),
-    }
+    return {"git": git_state(PACKAGE), "versions": library_versions(), "hardware": hardware()}
 
 
 def _git(directory: Path, *arguments: str) -> str | None:

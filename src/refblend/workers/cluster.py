@@ -27,7 +27,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError, first_line
-from refblend.files import user_cache
 from refblend.lifecycle.folders import command_folder
 from refblend.lifecycle.stalls import stall_limit
 
@@ -238,7 +237,8 @@ def _private_environment(folder: Path) -> Iterator[None]:
     # the mode here would come too late for its C++ part, which read it when ray was imported.
     wanted = {"RAY_AUTH_TOKEN_PATH": str(token), "TMPDIR": str(temporary)}
     # torch would keep compiled code under a name in /tmp that anybody can take first.
-    compiled = {"TORCHINDUCTOR_CACHE_DIR": str(user_cache() / "torchinductor")}
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "refblend")
+    compiled = {"TORCHINDUCTOR_CACHE_DIR": str(cache / "torchinductor")}
     # Precompiled headers ignore that folder: every run would make them again, some 10 s each.
     compiled["TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"] = "0"
     wanted |= {name: value for name, value in compiled.items() if name not in os.environ}

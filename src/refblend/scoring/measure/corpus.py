@@ -67,9 +67,6 @@ def corpus_from_rows(
     ``max_rows`` problems at most, of every difficulty as many, evenly spaced. Columns beside a
     corpus's own: ``kind`` and the problem's ``index``. DataError if none has a solution.
     """
-    unknown = [kind for kind in kinds if kind not in KINDS]
-    if unknown:
-        raise DataError(f"corpus: unknown kind {unknown[0]!r}", f"Use {', '.join(KINDS)}.")
     usable = [row for row in rows if row.solution]
     if not usable:
         raise DataError("corpus: no row has a worked solution", "Give a file with solutions.")

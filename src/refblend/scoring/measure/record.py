@@ -19,13 +19,20 @@ def measurement(
     judge: Path, corpus_file: Path, corpus: pd.DataFrame, content: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The numbers (``content``; tables become lists of rows), with what they were measured on."""
+    counts = {
+        column: {str(k): int(n) for k, n in corpus[column].value_counts().items()}
+        for column in ("length", "difficulty")
+        if column in corpus
+    }
     return {
         "judge": judge.name,
         "judge_sha256": sha256_tree(judge, without=[OPTIMIZER_FILE]),
         "corpus": {
             "file": corpus_file.name,
             "sha256": sha256_file(corpus_file),
-            **composition(corpus),
+            "responses": len(corpus),
+            "right": int(corpus["label"].sum()),
+            **counts,
         },
         **{key: plain(value) for key, value in content.items()},
     }
@@ -34,15 +41,6 @@ def measurement(
 def circumstances_file(report: Path) -> Path:
     """Where commit, machine and times are written unless asked otherwise: beside the report."""
     return report.with_name(f"{report.stem}.provenance.json")
-
-
-def composition(corpus: pd.DataFrame) -> dict[str, Any]:
-    """How many responses, how many of them right, and of each length and difficulty."""
-    counts: dict[str, Any] = {"responses": len(corpus), "right": int(corpus["label"].sum())}
-    for column in ("length", "difficulty"):
-        if column in corpus:
-            counts[column] = {str(k): int(n) for k, n in corpus[column].value_counts().items()}
-    return counts
 
 
 def plain(value: Any) -> Any:
