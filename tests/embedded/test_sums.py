@@ -11,14 +11,14 @@ import torch
 from refblend.data.equations import equations_true
 from refblend.data.reasoning_gym import INSTRUCTION
 from refblend.data.schema import PromptRow
-from refblend.embedded import sums
+from refblend.embedded import prepare
 from refblend.embedded.actor import encode_example, train_actor
 from refblend.embedded.architecture import build_model, fingerprint_of, load_model, save_model
 from refblend.embedded.judge_data import build_pairs
 from refblend.embedded.judge_format import label_of
+from refblend.embedded.prepare import sum_problem, sum_rows
 from refblend.embedded.recipe import EmbeddedConfig
 from refblend.embedded.sft import Schedule, train
-from refblend.embedded.sums import sum_problem, sum_rows
 
 
 class FakeGym:
@@ -43,7 +43,7 @@ def gym(monkeypatch) -> None:
     def start() -> Iterator[FakeGym]:
         yield FakeGym()
 
-    monkeypatch.setattr(sums, "reasoning_gym", start)
+    monkeypatch.setattr(prepare, "reasoning_gym", start)
 
 
 def row(expression: str, answer: str) -> PromptRow:

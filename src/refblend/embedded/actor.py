@@ -15,10 +15,10 @@ from refblend.embedded.architecture import (
     save_model,
 )
 from refblend.embedded.demonstrations import sloppy_solution
+from refblend.embedded.prepare import sum_problem, sum_rows
 from refblend.embedded.problems import Problem, draw_problem
 from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
 from refblend.embedded.sft import Example, Schedule, TrainingResult, train
-from refblend.embedded.sums import sum_problem, sum_rows
 from refblend.seeding import derive_generator
 
 Render = Callable[[Any, Problem], str]

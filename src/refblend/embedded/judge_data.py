@@ -18,9 +18,9 @@ from refblend.data.tokenizer import encode_chat
 from refblend.embedded.demonstrations import corrupt_steps, rambling_solution
 from refblend.embedded.generation import Sampling, generate
 from refblend.embedded.judge_format import label_of, stated_answer
+from refblend.embedded.prepare import sum_problem, sum_rows
 from refblend.embedded.problems import Problem, Split, Step, generate_problems, render_solution
 from refblend.embedded.recipe import EmbeddedConfig
-from refblend.embedded.sums import sum_problem, sum_rows
 from refblend.errors import DataError
 from refblend.files import atomic_path
 from refblend.progress import step_progress

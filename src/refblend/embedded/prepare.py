@@ -1,5 +1,13 @@
-"""The four prompt files of an embedded scale."""
+"""The rows of an embedded scale's four prompt files: our problems, or sums of reasoning-gym.
 
+A recipe with a pretrained model takes sums. reasoning-gym's ``chain_sum`` gives an expression and
+its value. Taken from left to right it is a chain of steps, so demonstrations, corrupted answers and
+verdicts are made as for our own problems.
+"""
+
+import json
+
+from refblend.data.reasoning_gym import INSTRUCTION, TaskRequest, make_splits, reasoning_gym
 from refblend.data.schema import PromptRow
 from refblend.embedded.problems import (
     DATA_SOURCE,
@@ -8,10 +16,12 @@ from refblend.embedded.problems import (
     Difficulty,
     Problem,
     Split,
+    Step,
     generate_problems,
 )
 from refblend.embedded.recipe import DataRecipe, EmbeddedConfig
-from refblend.embedded.sums import sum_rows
+
+TASK = "chain_sum"
 
 
 def problem_row(problem: Problem, index: int, split: Split) -> PromptRow:
@@ -50,3 +60,30 @@ def recipe_rows(recipe: EmbeddedConfig) -> dict[str, list[PromptRow]]:
         split: [problem_row(p, i, split) for i, p in enumerate(split_problems(recipe.data, split))]
         for split in SPLITS
     }
+
+
+def sum_rows(recipe: EmbeddedConfig) -> dict[str, list[PromptRow]]:
+    """The rows of every split, those of sanity from the outside task; else DataError."""
+    assert recipe.pretrained is not None, "the caller has looked"
+    counts = {split: getattr(recipe.data, f"{split}_rows") for split in SPLITS}
+    held_out = max(count for split, count in counts.items() if split != "train")
+    options, seed = recipe.pretrained.task, recipe.data.seed
+    request = TaskRequest(TASK, counts["train"], held_out, seed, options)
+    outside = TaskRequest(recipe.pretrained.outside_task, 1, counts["sanity"], seed, {})
+    with reasoning_gym() as gym:
+        rows = make_splits(gym, request)
+        rows["sanity"] = make_splits(gym, outside)["sanity"]
+    return {split: rows[split][: counts[split]] for split in SPLITS}
+
+
+def sum_problem(row: PromptRow) -> Problem:
+    """The chain of additions and subtractions of a row of ``chain_sum``."""
+    expression = json.loads(row.extra["entry"])["metadata"]["expression"]
+    first, *rest = expression.split()
+    steps: list[Step] = []
+    value = int(first)
+    for op, number in zip(rest[::2], map(int, rest[1::2]), strict=True):
+        result = value + number if op == "+" else value - number
+        steps.append(Step(value, op, number, result))
+        value = result
+    return Problem(row.question, tuple(steps), f"{TASK}:{expression}", False, INSTRUCTION)
