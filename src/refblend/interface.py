@@ -3,6 +3,7 @@
 Torch, Ray and vLLM are imported when a function is called, not before.
 """
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -97,10 +98,7 @@ def score_file(
     Raises:
         RefblendError: a file or the judge cannot be used; nothing is written.
     """
-
-    def opening() -> Judge:
-        return Judge.open(model, engine=engine, templates=templates, **scoring)
-
+    opening = functools.partial(Judge.open, model, engine=engine, templates=templates, **scoring)
     return score_responses(Path(input), Path(output), opening, batch_size)
 
 

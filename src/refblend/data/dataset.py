@@ -101,6 +101,8 @@ def truncate_ids(ids: list[int], length: int, truncation: Truncation) -> list[in
 class PromptSampler:
     """Row indices by batch: a new permutation each epoch, no incomplete last batch."""
 
+    SETTINGS = ("num_rows", "batch_size", "shuffle", "seed")
+
     def __init__(self, num_rows: int, batch_size: int, shuffle: bool, seed: int) -> None:
         if batch_size > num_rows:
             raise DataError(
@@ -132,18 +134,11 @@ class PromptSampler:
 
     def state_dict(self) -> dict[str, int | bool]:
         """Everything needed to continue the order, and the settings it was made with."""
-        return {
-            "epoch": self.epoch,
-            "position": self.position,
-            "num_rows": self.num_rows,
-            "batch_size": self.batch_size,
-            "shuffle": self.shuffle,
-            "seed": self.seed,
-        }
+        return {name: getattr(self, name) for name in ("epoch", "position", *self.SETTINGS)}
 
     def load_state_dict(self, state: dict[str, int | bool]) -> None:
         """Continue from a saved state; CheckpointError if it is of other settings."""
-        for name in ("num_rows", "batch_size", "shuffle", "seed"):
+        for name in self.SETTINGS:
             if state.get(name) != getattr(self, name):
                 raise CheckpointError(
                     f"the saved data order has {name}={state.get(name)}, "
