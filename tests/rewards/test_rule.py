@@ -1,9 +1,8 @@
 import pytest
 
 from refblend.errors import ConfigError, DataError
-from refblend.rewards import rule
 from refblend.rewards.result import RewardResult
-from refblend.rewards.rule import RuleReward, register_reward
+from refblend.rewards.rule import RuleReward
 
 SOURCES = ["openai/gsm8k", "refblend/arithmetic", "refblend/sanity"]
 
@@ -23,13 +22,3 @@ def test_errors_name_the_source_and_the_remedy():
         RuleReward()("other/source", "#### 4", "4")
     with pytest.raises(DataError, match="'four'"):
         RuleReward()("openai/gsm8k", "#### 4", "four")
-
-
-def test_a_rule_of_ones_own(monkeypatch):
-    monkeypatch.setattr(rule, "RULES", dict(rule.RULES))
-
-    @register_reward("mine/a", "mine/b")
-    def longer(solution_str, ground_truth, method):
-        return RewardResult(float(len(solution_str)), 0.0, 0.0)
-
-    assert RuleReward()("mine/b", "abc", "").score == 3.0

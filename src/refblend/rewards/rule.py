@@ -1,4 +1,4 @@
-"""Which rule scores a response: a registry by data source, or the user's own function.
+"""Which rule scores a response: that of the data source, or the user's own function.
 
 The user's is called as verl calls one: ``f(data_source=…, solution_str=…, ground_truth=…,
 extra_info=…, **reward_kwargs)`` returns a number (NumPy scalars included), a mapping with ``score``
@@ -101,22 +101,7 @@ def _as_result(value: Any, name: str) -> RewardResult:
 RuleFunction = Callable[[str, str, Method], RewardResult]
 """(response, ground truth, method of the training reward) → result."""
 
-RULES: dict[str, RuleFunction] = {}
-"""Rules by ``data_source``."""
 
-
-def register_reward(*data_sources: str) -> Callable[[RuleFunction], RuleFunction]:
-    """Register the decorated function for these data sources, replacing any previous one."""
-
-    def decorate(function: RuleFunction) -> RuleFunction:
-        for data_source in data_sources:
-            RULES[data_source] = function
-        return function
-
-    return decorate
-
-
-@register_reward("openai/gsm8k", "refblend/arithmetic", "refblend/sanity")
 def numeric_answer(solution_str: str, ground_truth: str, method: Method) -> RewardResult:
     """1 for the right number and 0 otherwise, see :mod:`refblend.rewards.gsm8k`."""
     strict = compute_score(solution_str, ground_truth, "strict")
@@ -124,7 +109,6 @@ def numeric_answer(solution_str: str, ground_truth: str, method: Method) -> Rewa
     return RewardResult(strict if method == "strict" else flexible, strict, flexible)
 
 
-@register_reward("DigitalLearningGmbH/MATH-lighteval", "lighteval/MATH", "HuggingFaceH4/MATH-500")
 def mathematical_answer(solution_str: str, ground_truth: str, method: Method) -> RewardResult:
     """1 for an answer equal as mathematics and 0 otherwise, see :mod:`refblend.rewards.math`."""
     from refblend.rewards.math import answer_score
@@ -132,6 +116,15 @@ def mathematical_answer(solution_str: str, ground_truth: str, method: Method) ->
     return answer_score(solution_str, ground_truth, method)
 
 
+RULES: dict[str, RuleFunction] = {
+    "openai/gsm8k": numeric_answer,
+    "refblend/arithmetic": numeric_answer,
+    "refblend/sanity": numeric_answer,
+    "DigitalLearningGmbH/MATH-lighteval": mathematical_answer,
+    "lighteval/MATH": mathematical_answer,
+    "HuggingFaceH4/MATH-500": mathematical_answer,
+}
+"""Rules by ``data_source``."""
 PURPOSES = {numeric_answer: "reward.gsm8k", mathematical_answer: "reward.math"}
 """Which version of ``numerics.json`` covers a rule of ours."""
 
@@ -147,7 +140,7 @@ def reward_purposes(config: RewardConfig, data_sources: Iterable[str]) -> set[st
 
 
 class RuleReward:
-    """The rule reward of a run: the user's function, or the data source's in the registry."""
+    """The rule reward of a run: the user's function, or that of the data source."""
 
     def __init__(self, method: Method = "flexible", custom: CustomReward | None = None) -> None:
         self.method = method
