@@ -69,7 +69,7 @@ def lease(count: int) -> list[str]:
 def _try(devices: list[str], count: int) -> list[str] | None:
     """The first devices that are free, locked; None (and no lock) if they are too few."""
     held: dict[str, int] = {}
-    for device in devices if count else []:
+    for device in devices:
         handle = _opened(device)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

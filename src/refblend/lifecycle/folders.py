@@ -82,12 +82,8 @@ def check_temporary() -> None:
 
 def folders_of(mark: str) -> list[Path]:
     """Folders whose mark starts with ``mark``."""
-    return [folder for root in _roots() for folder in root.glob(f"{PREFIX}{mark}*")]
-
-
-def remove(folder: Path) -> None:
-    """Remove a folder, but not what links in it point to."""
-    shutil.rmtree(folder, ignore_errors=True)
+    roots = dict.fromkeys([_temporary(), *filter(Path.is_dir, map(Path, _SHORT))])
+    return [folder for root in roots for folder in root.glob(f"{PREFIX}{mark}*")]
 
 
 def _temporary() -> Path:
@@ -111,10 +107,6 @@ def _short_root(root: Path) -> Path:
     )
 
 
-def _roots() -> list[Path]:
-    return list(dict.fromkeys([_temporary(), *filter(Path.is_dir, map(Path, _SHORT))]))
-
-
 @contextlib.contextmanager
 def _owned(folder: Path) -> Iterator[Path]:
     """A new folder with this process's lock."""
@@ -126,7 +118,7 @@ def _owned(folder: Path) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            remove(folder)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _boot() -> str:
@@ -140,4 +132,4 @@ def _remove_dead() -> None:
         with contextlib.suppress(OSError), open(folder / _OWNER, "r+", encoding="ascii") as stream:
             if stream.read() == _boot():
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove(folder)
+                shutil.rmtree(folder, ignore_errors=True)

@@ -8,6 +8,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import sys
 import time
@@ -98,7 +99,7 @@ def clean_up(mark: str) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     for folder in folders.folders_of(mark):
-        folders.remove(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def cluster_processes(mark: str) -> Iterator[psutil.Process]:

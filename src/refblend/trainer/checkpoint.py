@@ -20,7 +20,7 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,12 +227,7 @@ class CheckpointManager:
     def latest_valid(self) -> CheckpointRef | None:
         """The newest checkpoint whose files all match its manifest; damaged ones give a warning."""
         self.clean()
-        for step in reversed(self.steps()):
-            damage = find_damage(self.path(step))
-            if damage is None:
-                return CheckpointRef(step, self.path(step))
-            logger.warning("checkpoint %s is ignored: %s", self.path(step), damage)
-        return None
+        return self._first_whole(reversed(self.steps()), "is ignored")
 
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""
@@ -249,13 +244,16 @@ class CheckpointManager:
     def best(self) -> CheckpointRef | None:
         """The whole checkpoint with the highest recorded metric; damaged ones give a warning."""
         metrics = {step: self._metric(step) for step in self.steps()}
-        known = [(metric, -step) for step, metric in metrics.items() if metric is not None]
-        for _, negative in sorted(known, reverse=True):
-            step = -negative
+        known = [(-metric, step) for step, metric in metrics.items() if metric is not None]
+        return self._first_whole((step for _, step in sorted(known)), "cannot be the best")
+
+    def _first_whole(self, steps: Iterable[int], complaint: str) -> CheckpointRef | None:
+        """The first checkpoint that is whole; a warning with the complaint for each before it."""
+        for step in steps:
             damage = find_damage(self.path(step))
             if damage is None:
                 return CheckpointRef(step, self.path(step))
-            logger.warning("checkpoint %s cannot be the best: %s", self.path(step), damage)
+            logger.warning("checkpoint %s %s: %s", self.path(step), complaint, damage)
         return None
 
     def lacks_best(self, metric: float | None) -> bool:

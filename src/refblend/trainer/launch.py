@@ -78,7 +78,8 @@ def check_runs(
     for config in configs:
         if not overwrite and Path(config.trainer.default_local_dir).is_dir():
             inputs = inputs or hash_inputs(*inputs_of(config))
-            _Run(config, data, with_replay(inputs, config)).check_directory()
+            run = _Run(config, data, with_replay(inputs, config))
+            check_run_dir(run.directory, run.wanted(), config.trainer)
 
 
 def _checked(configs: Sequence[RefblendConfig], overwrite: bool) -> list["_Run"]:
@@ -144,11 +145,6 @@ class _Run:
         numerics = versions(*training_purposes(self.config, rewards))
         prompts = self.data.prompts_hash
         return RunIdentity.of(self.config, self.inputs, steps, prompts, numerics)
-
-    def check_directory(self) -> None:
-        """Refuse a directory that holds another run."""
-        if self.directory.is_dir():
-            check_run_dir(self.directory, self.wanted(), self.config.trainer)
 
     def train(self, workers: "WorkerPool", stop: StopRequest) -> dict[str, Any]:
         """Train on the pool's workers; a run that is finished already is left as it is."""

@@ -323,15 +323,14 @@ def gold_counts(config: RefblendConfig, data: RunData) -> list[str]:
     for source, rows in by_source.items():
         rows = rows if reward.custom is None else rows[:TRIED_ROWS]
         results = [reward.of_row(row, data.decode(data.encode(_gold(row)))) for row in rows]
-        strict, flexible = (
-            [row for row, result in zip(rows, results, strict=True) if getattr(result, kind) == 1]
-            for kind in ("acc_strict", "acc_flexible")
-        )
-        wrong = next((row for row in rows if row not in strict and row not in flexible), None)
+        strict = sum(result.acc_strict == 1 for result in results)
+        flexible = sum(result.acc_flexible == 1 for result in results)
+        right = [1 in (result.acc_strict, result.acc_flexible) for result in results]
+        wrong = rows[right.index(False)] if False in right else None
         example = f"; not that of the row with index {wrong.index}" if wrong else ""
         told.append(
-            f"gold answers of {source} that score 1: {len(strict)} of {len(rows)} by the strict "
-            f"rule, {len(flexible)} by the flexible one{example}"
+            f"gold answers of {source} that score 1: {strict} of {len(rows)} by the strict "
+            f"rule, {flexible} by the flexible one{example}"
         )
         if reward.custom is None and not strict and not flexible:
             raise DataError(

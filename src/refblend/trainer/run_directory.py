@@ -165,18 +165,6 @@ def run_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def is_aside(path: Path) -> bool:
-    """Whether a directory is a run that was moved aside."""
-    return _ASIDE.fullmatch(path.name) is not None and (path / IDENTITY_NAME).is_file()
-
-
-def move_aside(path: Path) -> Path:
-    """Rename a run's directory to ``<path>.<time>``, in one step; returns the new name."""
-    target = _aside_name(path)
-    path.rename(target)
-    return target
-
-
 def _aside_name(path: Path) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     names = (f"{path.name}.{stamp}", *(f"{path.name}.{stamp}-{n}" for n in range(2, 1000)))
@@ -184,7 +172,8 @@ def _aside_name(path: Path) -> Path:
 
 
 def _make_way(path: Path, reason: str) -> Prepared:
-    target = move_aside(path)
+    target = _aside_name(path)
+    path.rename(target)
     logger.warning(
         "%s: it is moved to %s, and starts again from step 0; `refblend runs prune` frees the "
         "space of runs that were moved aside",
@@ -317,7 +306,9 @@ def find_runs(root: Path) -> Iterator[FoundRun]:
     for mark in sorted(Path(root).rglob(IDENTITY_NAME)):
         path = mark.parent
         files = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())
-        yield FoundRun(path, _status(path), sum(p.stat().st_size for p in files), is_aside(path))
+        size = sum(p.stat().st_size for p in files)
+        aside = mark.is_file() and _ASIDE.fullmatch(path.name) is not None
+        yield FoundRun(path, _status(path), size, aside)
 
 
 def remove_aside(run: FoundRun) -> None:

@@ -74,13 +74,12 @@ class MetricsLog:
             return None
         content = self.path.read_bytes()
         lines = _whole_lines(self.path, content)
-        kept = [raw for raw, record in lines if step is None or record["step"] <= step]
-        new = b"".join(kept)
+        kept = [line for line in lines if step is None or line[1]["step"] <= step]
+        new = b"".join(raw for raw, _ in kept)
         if new != content:
             with atomic_path(self.path) as temporary:
                 temporary.write_bytes(new)
-        steps = [record["step"] for _, record in lines if step is None or record["step"] <= step]
-        self.last_step = steps[-1] if steps else None
+        self.last_step = kept[-1][1]["step"] if kept else None
         return self.last_step
 
 
