@@ -112,7 +112,7 @@ def test_one_rank_on_cuda_forms_a_group_and_one_on_the_cpu_does_not(tiny_config,
 
 def test_frozen_weights_are_in_bfloat16_and_buffers_are_not(tiny_model_dir, group):
     fsdp = FsdpConfig(param_dtype="bfloat16")
-    frozen = distributed.freeze(load_policy(str(tiny_model_dir), 1.0), fsdp)
+    frozen = distributed.shard(load_policy(str(tiny_model_dir), 1.0).requires_grad_(False), fsdp)
     assert {p.dtype for p in frozen.parameters()} == {torch.bfloat16}
     assert not any(p.requires_grad for p in frozen.parameters())
     assert torch.bfloat16 not in {b.dtype for b in frozen.buffers()}

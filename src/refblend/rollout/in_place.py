@@ -47,7 +47,8 @@ def _plan(model: Any, weights: Mapping[str, Tensor]) -> list[Callable[[], None]]
             steps.append(step)
             used.update(names)
         if module is not head and hasattr(module, "embedding_dim"):
-            steps.append(partial(_drop_packed_embeddings, module))
+            # vLLM's packed copy of the embeddings: only the head multiplies by them.
+            steps.append(partial(setattr, module, "cpu_linear", None))
     if used != set(weights):
         return None
     if head is not None:
@@ -92,11 +93,6 @@ def _pack_linear(module: Any, dtype: torch.dtype, parts: Sequence[Tensor]) -> No
 
 def _pack(module: Any) -> None:
     module.quant_method.process_weights_after_loading(module)
-
-
-def _drop_packed_embeddings(module: Any) -> None:
-    """Drop vLLM's packed copy of the embeddings: only the head multiplies by them."""
-    module.cpu_linear = None
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

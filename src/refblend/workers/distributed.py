@@ -95,11 +95,6 @@ def _place(network: LmNetwork, device: torch.device) -> None:
             dist.broadcast(tensor.detach(), 0)
 
 
-def freeze(network: Network, config: FsdpConfig) -> Network:
-    """The network without gradients, moved and sharded."""
-    return shard(network.requires_grad_(False), config)
-
-
 def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:
     """Autocast for a single process on the CPU; groups use FSDP's mixed-precision policy."""
     if dist.is_initialized() or config.param_dtype == "float32":

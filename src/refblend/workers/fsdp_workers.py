@@ -224,4 +224,4 @@ class ReferenceWorker(PolicyRank):
         del total_steps  # the signature of every training group's rank
         super().__init__(run, run.actor_rollout_ref.ref.fsdp_config, rank, address)
         policy = load_policy(self.model_path, self.temperature, **self.loading)
-        self.network = distributed.freeze(policy, self.fsdp)
+        self.network = distributed.shard(policy.requires_grad_(False), self.fsdp)

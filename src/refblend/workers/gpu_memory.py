@@ -218,12 +218,11 @@ def _steps(config: RefblendConfig) -> Iterator[tuple[str, Any]]:
         yield "actor_rollout_ref.model.enable_gradient_checkpointing", True
     longest = config.data.max_prompt_length + config.data.max_response_length
     engines = [role for role in roles_of(config) if role.engine_model]
-    budget = max(
-        getattr(r.settings(config), r.budget) for r in roles_of(config) if not r.engine_model
-    )
+    ranks = [role for role in roles_of(config) if not role.engine_model]
+    budget = max(getattr(role.settings(config), role.budget) for role in ranks)
     while budget > 2 * longest:
         budget //= 2
-        for role in (r for r in roles_of(config) if not r.engine_model):
+        for role in ranks:
             if getattr(role.settings(config), role.budget) > budget:
                 yield f"{role.section}.{role.budget}", budget
     for share in (0.4, 0.3, 0.25, 0.2, 0.15, 0.1):

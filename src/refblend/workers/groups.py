@@ -126,7 +126,7 @@ class Future:
         self.launched = time.monotonic()
         """Monotonic clock, in seconds."""
         self._generation = group.generation
-        self.references, self._worked = _transposed(launch())
+        self.references, self._worked = zip(*launch(), strict=True)
         """One object reference per rank."""
         self.seconds = 0.0
         """What the slowest rank worked, and what its replacements took; 0 before the answer.
@@ -150,7 +150,7 @@ class Future:
                 self._group.replace(error, self._generation)
                 self._generation = self._group.generation
                 lost = time.monotonic() - self.launched
-                self.references, self._worked = _transposed(self._launch())
+                self.references, self._worked = zip(*self._launch(), strict=True)
                 left_s = None
             else:
                 return answers
@@ -158,11 +158,6 @@ class Future:
     def result(self) -> Any:
         """The answer of rank 0."""
         return self.results()[0]
-
-
-def _transposed(calls: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
-    """The references of the answers, and those of the seconds."""
-    return [answer for answer, _ in calls], [seconds for _, seconds in calls]
 
 
 class WorkerGroup:
@@ -244,17 +239,14 @@ class WorkerGroup:
         if how is None:
             raise error
         if generation == self.generation:
-            self._restart(how, error)
+            how.account(error)
+            self.kill()
+            self.generation += 1
+            self._launch(self._places())
+            self.ready(how.start_timeout_s)
+            how.prepare()
         if isinstance(error, WorkerTimeoutError) and not how.repeats_late:
             raise error
-
-    def _restart(self, how: Replacement, error: Exception) -> None:
-        how.account(error)
-        self.kill()
-        self.generation += 1
-        self._launch(self._places())
-        self.ready(how.start_timeout_s)
-        how.prepare()
 
     def call(self, method: str, *arguments: Any) -> Future:
         """Call a method with the same arguments on every rank, without waiting."""

@@ -26,16 +26,7 @@ from refblend.errors import ConfigError, ResourceError
 from refblend.lifecycle.devices import PRETENDED, device_memory
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.gpu_memory import GIB, check_gpu_memory
-from refblend.workers.roles import (
-    CRITIC,
-    GLOBAL_POOL,
-    MIB,
-    REFERENCE,
-    TRAINER_BASE,
-    Role,
-    roles_of,
-    value_of,
-)
+from refblend.workers.roles import CRITIC, GLOBAL_POOL, MIB, REFERENCE, roles_of
 
 A_BIT = 0.001
 """Of a node's own resource, which ties a process to the node and takes nothing from others."""
@@ -118,15 +109,8 @@ def memory_needs(config: RefblendConfig) -> list[MemoryNeed]:
     """The estimated host memory of each role and of the object store, largest first."""
     key = "ray.object_store_memory_mb"
     needs = [MemoryNeed("object store", config.ray.object_store_memory_mb * MIB, key)]
-    needs += [MemoryNeed(r.name, _memory(r, config), r.memory_key) for r in roles_of(config)]
+    needs += [MemoryNeed(r.name, r.memory(config), r.memory_key) for r in roles_of(config)]
     return sorted(needs, key=lambda need: -need.size)
-
-
-def _memory(role: Role, config: RefblendConfig) -> float:
-    """Bytes of a role's processes; those of an engine of the user's own may hold no model."""
-    if role.engine_model is not None and value_of(config, role.engine_model) is None:
-        return role.processes(config).count * TRAINER_BASE
-    return role.memory(config)
 
 
 def totals(pools: Pools) -> tuple[float, float]:

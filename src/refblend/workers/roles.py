@@ -94,11 +94,13 @@ class Role:
         """Bytes of host memory over all processes."""
         asked, settings = self.processes(config), self.settings(config)
         engine, key = self.engine_model is not None, self.engine_model or MODEL
-        if engine and getattr(settings, "kind", None) == "http":
-            return asked.count * TRAINER_BASE  # processes that ask, without a model
+        path = value_of(config, key)
+        # An endpoint is only asked, and an engine of the user's own may hold no model.
+        if engine and (path is None or getattr(settings, "kind", None) == "http"):
+            return asked.count * TRAINER_BASE
         # An engine on GPUs keeps none in host memory, but for a judge's while it sleeps.
         absent = engine and asked.gpus and not (self.name == "judge" and settings.sleep)
-        weights = 0 if absent else count_parameters(Path(value_of(config, key)), key)
+        weights = 0 if absent else count_parameters(Path(path), key)
         if not engine:
             # Before GPUs have their shards, rank 0 reads the whole model.
             remote = config.actor_rollout_ref.model.trust_remote_code

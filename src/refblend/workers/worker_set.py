@@ -103,7 +103,10 @@ class WorkerSet:
                 start_timeout_s=start_s,
                 repeats_late=own_deadline is None,
             )
-            places = partial(self._place, role, number)
+
+            def places() -> list[Place]:
+                return self.pools.places(role.name)[number : number + 1]
+
             return WorkerGroup(role, places, asked.threads, timeout_s, given, how)
 
         engines: list[WorkerGroup] = []
@@ -115,10 +118,6 @@ class WorkerSet:
             if _sleeps(role, config):  # before the next one looks for free memory
                 engines[-1].call("sleep").results()
                 self.asleep.add(role.name)
-
-    def _place(self, role: Role, number: int) -> list[Place]:
-        """The place of one engine."""
-        return self.pools.places(role.name)[number : number + 1]
 
     def _all(self) -> list[WorkerGroup | EngineGroup]:
         """Everything that runs, engines first, in the order of its launch."""
