@@ -60,7 +60,6 @@ def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
     results = [reward.of_row(row, text) for row, text in zip(rows, texts, strict=True)]
     with start_judge(quality, derive_seed(seed, "judge engine")) as judge:
         judged = judge.score([row.question for row in rows], texts)
-    strict = config.reward.method == "strict"
     scores = [result.score for result in results]
     return pd.DataFrame(
         {
@@ -68,7 +67,7 @@ def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
             "response": texts,
             "reward": imperfect_rewards(config.reward.verifier, scores, places, 1, seed),
             "judge_score": [result.score for result in judged],
-            "truth": [r.acc_strict if strict else r.acc_flexible for r in results],
+            "truth": [result.accuracy(config.reward.method) for result in results],
             "length": [len(answer.token_ids) for answer in answers],
         }
     )

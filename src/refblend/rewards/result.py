@@ -15,3 +15,7 @@ class RewardResult:
     """1 if the answer is right in any form."""
     error: str = ""
     """Why the response could not be judged: it scores 0, and is counted."""
+
+    def accuracy(self, method: str) -> float:
+        """1 if the answer is right by ``reward.method``."""
+        return self.acc_strict if method == "strict" else self.acc_flexible

@@ -121,17 +121,15 @@ class ExperienceCollector:
         ref = workers.forward(REFERENCE, "compute_log_prob", sequences)
         with record.timed("reward"):
             asked = [*prompts.rows, *(self._once(prompts.rows) if greedy_texts else [])]
-            every = self.reward.of_rows(asked, [*rollout.texts, *greedy_texts])
-            results, greedy = every[:rows], every[rows:]
-        strict = self.reward.method == "strict"
-        accuracy = [r.acc_strict if strict else r.acc_flexible for r in [*results, *greedy]]
+            results = self.reward.of_rows(asked, [*rollout.texts, *greedy_texts])
+        accuracy = [result.accuracy(self.reward.method) for result in results]
         if self._oracle:
             solutions = [row.solution for row in prompts.rows]
             solutions += self._once(solutions) if greedy_texts else []
             judged = _partial_credit([*rollout.texts, *greedy_texts], solutions, accuracy)
         elif self._overlap:
             judged = self._judge_results(judging, step, record)
-        rule = self._imperfect(prompts, [*results, *greedy], step)
+        rule = self._imperfect(prompts, results, step)
         experience = Experience(
             rule=torch.tensor(rule[:rows]),
             accuracy=torch.tensor(accuracy[:rows]),
@@ -139,7 +137,7 @@ class ExperienceCollector:
             old=LogProbs(*_joined(old, rows)),
             reference=_joined(ref, rows)[0],
             values=_joined(values, rows)[0],
-            greedy_rule=torch.tensor(rule[rows:]) if greedy else None,
+            greedy_rule=torch.tensor(rule[rows:]) if greedy_texts else None,
             greedy_quality=judged and judged[rows:],
             alignment=self._alignment(prompts, rollout),
         )

@@ -83,21 +83,17 @@ def _row_metrics(
     core, aux = "val-core/{source}", "val-aux/{source}"
     metrics = {
         f"{core}/reward/mean@1": greedy.score,
-        f"{core}/acc/mean@1": _accuracy(greedy, method),
+        f"{core}/acc/mean@1": greedy.accuracy(method),
         f"{aux}/acc_strict/mean@1": greedy.acc_strict,
         f"{aux}/acc_flexible/mean@1": greedy.acc_flexible,
         f"{aux}/response_length/mean@1": float(len(answers[0].token_ids)),
     }
     if sampled:
         n = len(sampled)
-        accuracies = [_accuracy(r, method) for r in sampled]
+        accuracies = [r.accuracy(method) for r in sampled]
         metrics |= {
             f"{aux}/reward/mean@{n}": sum(r.score for r in sampled) / n,
             f"{aux}/acc/mean@{n}": sum(accuracies) / n,
             f"{aux}/acc/best@{n}": max(accuracies),
         }
     return metrics
-
-
-def _accuracy(result: RewardResult, method: str) -> float:
-    return result.acc_strict if method == "strict" else result.acc_flexible

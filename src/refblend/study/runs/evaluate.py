@@ -119,8 +119,7 @@ def _measure(
     keep = config.reward.keep_special_tokens
     texts = [decode_response(tokenizer, answer.token_ids, keep) for answer in answers]
     results = reward.of_rows(rows, texts)
-    strict = config.reward.method == "strict"
-    right = [r.acc_strict if strict else r.acc_flexible for r in results]
+    right = [result.accuracy(config.reward.method) for result in results]
     greedy = slice(None, None, samples + 1)
     sampled = [value for place, value in enumerate(right) if place % (samples + 1)]
     first = answers[greedy]
