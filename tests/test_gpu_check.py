@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from refblend.config.loading import load_config
 from refblend.gpu_check import stages
 from refblend.gpu_check.chain import Chain
 from refblend.gpu_check.measuring import Report, largest_fitting
+from refblend.scoring.result import JudgeResult
 
 ROOT = Path(__file__).parents[1]
 BARE = """
@@ -147,6 +149,39 @@ def test_what_the_check_imports_is_there_on_a_bare_machine() -> None:
     libraries = {name.partition(".")[0] for name in found - ours}
     required = {"numpy", "pydantic_core", "yaml", "tokenizers", "safetensors"}  # by these five
     assert libraries <= {"torch", "transformers", "pydantic", "pandas", "pyarrow"} | required
+
+
+class Sleeper:
+    """A judge that is its own engine on a device of 8 GiB; without its weights it scores 0."""
+
+    def __init__(self, frees: bool, keeps: bool) -> None:
+        self.engine, self.frees, self.keeps = self, frees, keeps
+        self.free, self.slept = 2 * 2**30, False
+
+    def score(self, questions: list[str], answers: list[str]) -> list[JudgeResult]:
+        lost = self.slept and not self.keeps
+        return [JudgeResult(0.0 if lost else 0.7, True, "text") for _ in answers]
+
+    def sleep(self, level: int) -> None:
+        self.free, self.slept = (6 if self.frees else 2) * 2**30, True
+
+    def wake_up(self) -> None:
+        self.free = 2 * 2**30
+
+
+@pytest.mark.parametrize(
+    ("frees", "keeps", "failure"),
+    [(True, True, None), (False, True, "keeps its memory"), (True, False, "gives other scores")],
+)
+def test_a_judge_that_slept_frees_memory_and_scores_as_before(
+    frees: bool, keeps: bool, failure: str | None, monkeypatch
+) -> None:
+    judge, report = Sleeper(frees, keeps), Report("GPU")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (judge.free, 8 * 2**30))
+    with report.stage("sleep"):
+        stages.check_sleep(judge, ["q"], ["a"], report)
+    assert [failure in told for told in report.failures] == ([True] if failure else [])
+    assert report.rows[0][1] == ("6.0, 2.0, 6.0 GiB" if frees else "6.0, 6.0, 6.0 GiB")
 
 
 @pytest.mark.engine

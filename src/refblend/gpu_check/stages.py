@@ -43,7 +43,7 @@ def check_judge(chain: Chain, report: Report) -> None:
     settings = (f"{key}.kind=vllm", f"{key}.max_new_tokens=32", f"{key}.gpu_memory_utilization=0.2")
     more = (
         f"{key}.dtype={'bfloat16' if on_gpu else 'float32'}",
-        f"{key}.enforce_eager={not on_gpu}",
+        *(f"{key}.enforce_eager={not on_gpu}", f"{key}.sleep={on_gpu}", f"{key}.overlap=false"),
     )
     scoring = chain.configured(*settings, *more).algorithm.ref_quality_score
     judge: Any = start_judge(scoring)
@@ -63,11 +63,33 @@ def check_judge(chain: Chain, report: Report) -> None:
             begin = time.perf_counter()
             judge.score(questions, answers)
             stage.append(time.perf_counter() - begin)
+        if on_gpu:
+            check_sleep(judge, questions, answers, report)
     seconds_bare, seconds_stage = sum(bare[1:]), sum(stage[1:])
     rate, share = 2 * len(questions) / seconds_stage, seconds_bare / seconds_stage
     report.add("judge on vLLM", f"{rate:,.0f} responses/s, {share:.1%} of it bare LLM.generate")
     if on_gpu:
         report.reached("judge stage", share)
+
+
+def check_sleep(judge: Any, questions: list[str], answers: list[str], report: Report) -> None:
+    """The device's memory around the judge's sleep, after which it must give the same scores."""
+    import torch
+
+    def used() -> float:
+        free, total = torch.cuda.mem_get_info()
+        return (total - free) / 2**30
+
+    scores, memory = [result.score for result in judge.score(questions, answers)], [used()]
+    judge.engine.sleep(level=1)
+    memory.append(used())
+    judge.engine.wake_up()
+    memory.append(used())
+    shown = ", ".join(f"{size:.1f}" for size in memory)
+    report.add("GPU memory with the judge awake, asleep, awake", f"{shown} GiB")
+    assert memory[1] < memory[0], "an engine that sleeps keeps its memory"
+    awake = [result.score for result in judge.score(questions, answers)]
+    assert awake == scores, "an engine that slept gives other scores"
 
 
 def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
