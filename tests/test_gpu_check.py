@@ -114,7 +114,7 @@ def test_every_training_of_the_check_is_a_valid_configuration(monkeypatch, tiny_
     files = ["data.train_files=[a.jsonl]", "data.val_files=[b.jsonl]"]
     judge = "algorithm.ref_quality_score.scoring.model_path=model"
     files += ["actor_rollout_ref.model.path=model", judge]
-    for settings in stages.trainings(devices=3).values():
+    for settings in (*stages.trainings(devices=3).values(), stages.judge_alone(on_gpu=True)):
         assert settings is not None
         load_config([], [*files, *settings])
 

@@ -35,17 +35,22 @@ def check_scoring(chain: Chain, report: Report, peak: float) -> None:
     report.add("scoring", f"{tokens / taken:,.0f} prompt tokens/s, {share:.1%} of the peak")
 
 
+def judge_alone(on_gpu: bool) -> tuple[str, ...]:
+    """Settings of a judge on vLLM; on a GPU with CUDA graphs, and able to sleep."""
+    key, dtype = "algorithm.ref_quality_score.scoring", "bfloat16" if on_gpu else "float32"
+    return (
+        *(f"{key}.kind=vllm", f"{key}.max_new_tokens=32", f"{key}.dtype={dtype}"),
+        *(f"{key}.gpu_memory_utilization=0.2", f"{key}.enforce_eager={not on_gpu}"),
+        *(f"{key}.sleep={on_gpu}", f"{key}.overlap=false"),
+    )
+
+
 def check_judge(chain: Chain, report: Report) -> None:
-    """The judge alone on vLLM (a GPU: with CUDA graphs), timed beside bare ``LLM.generate``."""
+    """The judge alone on vLLM, timed beside bare ``LLM.generate``; on a GPU its sleep, too."""
     from refblend.scoring.judge import start_judge
 
-    key, on_gpu = "algorithm.ref_quality_score.scoring", chain.device == "cuda"
-    settings = (f"{key}.kind=vllm", f"{key}.max_new_tokens=32", f"{key}.gpu_memory_utilization=0.2")
-    more = (
-        f"{key}.dtype={'bfloat16' if on_gpu else 'float32'}",
-        *(f"{key}.enforce_eager={not on_gpu}", f"{key}.sleep={on_gpu}", f"{key}.overlap=false"),
-    )
-    scoring = chain.configured(*settings, *more).algorithm.ref_quality_score
+    on_gpu = chain.device == "cuda"
+    scoring = chain.configured(*judge_alone(on_gpu)).algorithm.ref_quality_score
     judge: Any = start_judge(scoring)
     generate, bare, stage = judge.engine._llm.generate, list[float](), list[float]()
 
