@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 from refblend import gpu_check
@@ -27,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("error: no CUDA device. Use --device cpu to try the check itself.", file=sys.stderr)
         return 2
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
-    report = Report(f"{name}, torch {torch.__version__}, Python {sys.version.split()[0]}")
+    versions = f"torch {torch.__version__}, Python {sys.version.split()[0]}"
+    report = Report(f"{name}, {versions}, {date.today().isoformat()}")
     check(options.device, options.tiny, report)
     from refblend.files import atomic_path
 
