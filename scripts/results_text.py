@@ -83,18 +83,19 @@ def filled(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def renewed(path: Path) -> str:
+    """The text of a file with the numbers of the tables; StaleTextError names file and line."""
+    try:
+        return filled(path.read_text(encoding="utf-8"))
+    except StaleTextError as error:
+        raise StaleTextError(f"{path.name}, {error}") from None
+
+
 def check() -> None:
     """Refuse (StaleTextError) a text whose numbers or claims are not those of the tables."""
     for path in TEXTS:
-        text = path.read_text(encoding="utf-8")
-        try:
-            fresh = filled(text)
-        except StaleTextError as error:
-            raise StaleTextError(f"{path.name}, {error}") from None
-        if fresh != text:
-            raise StaleTextError(
-                f"{path.name} has old numbers. Run: python scripts/results_text.py"
-            )
+        if renewed(path) != path.read_text(encoding="utf-8"):
+            raise StaleTextError(f"{path.name} has old numbers: run scripts/results_text.py")
 
 
 def _stated(match: "re.Match[str]") -> str:
@@ -108,8 +109,9 @@ def _stated(match: "re.Match[str]") -> str:
 
 
 if __name__ == "__main__":
-    for path in TEXTS:
-        try:
-            path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
-        except StaleTextError as error:
-            sys.exit(f"error: {path.name}, {error}")
+    try:
+        texts = {path: renewed(path) for path in TEXTS}
+    except StaleTextError as error:
+        sys.exit(f"error: {error}")
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
