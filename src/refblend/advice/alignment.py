@@ -19,6 +19,7 @@ import pandas as pd
 import torch
 
 from refblend.ppo.advantages import compute_grpo_outcome_advantage
+from refblend.ppo.metrics import grouped_auc
 
 Array = npt.NDArray[np.float64]
 Groups = Literal["all", "mixed"]
@@ -180,15 +181,6 @@ def auc_within_prompts(samples: Samples, values: Array) -> float | None:
     Ties count half; None without such a pair. Truths above one half are right.
     """
     known = np.isfinite(samples.truth)
-    frame = pd.DataFrame(
-        {
-            "prompt": samples.prompt[known],
-            "right": samples.truth[known] > 0.5,
-            "rank": pd.Series(values[known]).groupby(samples.prompt[known]).rank(),
-        }
-    )
-    by_prompt = frame.groupby("prompt")
-    size, right = by_prompt.right.size(), by_prompt.right.sum()
-    ordered = frame[frame.right].groupby("prompt")["rank"].sum() - right * (right + 1) / 2
-    pairs = (right * (size - right)).sum()
-    return float(ordered[right > 0].sum() / pairs) if pairs else None
+    right = (samples.truth[known] > 0.5).astype(np.float64)
+    aucs, pairs = grouped_auc(values[known], right, samples.prompt[known])
+    return float(np.average(aucs, weights=pairs)) if len(aucs) else None
