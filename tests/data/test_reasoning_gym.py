@@ -55,6 +55,14 @@ def test_splits_are_disjoint_and_drawn_again_until_full() -> None:
     assert len(set(questions)) == len(questions)
 
 
+def test_known_questions_are_left_out() -> None:
+    known = [f"t 1 {i}" for i in range(5)]
+    splits = make_splits(FakeGym(), TaskRequest("t", 6, 3, 1, {}, known))
+    questions = {row.question for rows in splits.values() for row in rows}
+    assert len(questions) == 15
+    assert questions.isdisjoint(known)
+
+
 def test_too_few_questions_are_refused() -> None:
     with pytest.raises(DataError, match="gave 40 different questions, 130 are asked for"):
         make_splits(FakeGym(), TaskRequest("t", 100, 10, 1, {}))

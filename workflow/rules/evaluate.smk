@@ -28,7 +28,7 @@ rule actor_quality:
 # One process for all seeds of a job; every run gets its test.json.
 rule test_accuracy:
     input:
-        data="data/{scale}/test.parquet",
+        data=lambda wildcards: jobs(wildcards.scale).test_file(wildcards.arm),
         trained="runs/{scale}/{arm}/{seeds}.trained.json",
     output:
         "runs/{scale}/{arm}/{seeds}.tested.json",

@@ -124,6 +124,10 @@ def reasoning_gym(
     config: Annotated[
         list[str] | None, typer.Option(help="Option of the task, key=value; may be repeated.")
     ] = None,
+    without: Annotated[
+        list[Path] | None,
+        typer.Option(help="Leave out the questions of this prompt file; may be repeated."),
+    ] = None,
 ) -> None:
     """Write disjoint train, validation, test and sanity files of a reasoning-gym task.
 
@@ -133,11 +137,13 @@ def reasoning_gym(
     from refblend.config.loading import merge, nest, parse_override
     from refblend.data.reasoning_gym import TaskRequest, make_splits
     from refblend.data.reasoning_gym import reasoning_gym as start
+    from refblend.data.schema import read_rows
 
     options: dict[str, Any] = {}
     for text in config or []:
         options = merge(options, nest(*parse_override(text)))
-    request = TaskRequest(task, size, held_out, seed, options)
+    known = {row.question for file in without or [] for row in read_rows(file)}
+    request = TaskRequest(task, size, held_out, seed, options, known)
     with start() as gym:
         splits = make_splits(gym, request)
     _write_splits(out, splits)

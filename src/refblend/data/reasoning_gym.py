@@ -9,7 +9,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -137,6 +137,8 @@ class TaskRequest:
     seed: int
     config: Mapping[str, Any]
     """The task's own options, e.g. ``{"min_terms": 2}``."""
+    without: Collection[str] = ()
+    """Questions that no split may have."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -152,7 +154,8 @@ def make_splits(gym: ReasoningGym, request: TaskRequest) -> dict[str, list[Promp
         # The library draws entry i of seed s from s + i: seeds closer together share entries.
         seed = 1 + (request.seed - 1) % _SEEDS * _APART + attempt * wanted
         for entry in gym.entries(request.task, wanted, seed, request.config):
-            found.setdefault(entry["question"].strip(), entry)
+            if (question := entry["question"].strip()) not in request.without:
+                found.setdefault(question, entry)
         if len(found) >= wanted:
             break
     else:

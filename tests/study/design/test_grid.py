@@ -192,6 +192,18 @@ def test_a_milestone_wants_the_blocks_with_its_runs(params, monkeypatch) -> None
         select(grid, ["A", "Z"])
 
 
+def test_an_experiment_may_name_what_its_actors_are_tested_on(params, monkeypatch) -> None:
+    write_experiment(params, "A", {"off": OFF, "on": ON})
+    write_experiment(params, "B", {"off": OFF, "weak": WEAK}, test="data/{scale}/more.parquet")
+    (params / "params").symlink_to(params)
+    monkeypatch.chdir(params)
+    jobs = Jobs("cpu", {"m2": ["A", "B"]}, 2, 2)
+    assert jobs.test_file("on") == "data/cpu/test.parquet"
+    assert jobs.test_file("weak") == "data/cpu/more.parquet"
+    with pytest.raises(StudyError, match="A and B test arm off on data/cpu/test.parquet and data"):
+        jobs.test_file("off")
+
+
 def test_a_job_waits_for_the_runs_that_it_replays() -> None:
     blocks = [Block("on", (1, 2)), Block("on", (3,)), Block("on", (4, 5)), Block("off", (3, 4))]
     assert replayed_blocks(blocks, "on", [3]) == blocks[1:3], "4 is the partner of 3"

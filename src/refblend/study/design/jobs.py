@@ -19,9 +19,9 @@ from refblend.errors import StudyError
 from refblend.lookup import user_files
 from refblend.numerics import training_purposes
 from refblend.scoring.templates import templates_file
-from refblend.study.design import blocks, grid, names
+from refblend.study.design import blocks, grid
 from refblend.study.design.names import run_dir
-from refblend.study.design.spec import load_experiment
+from refblend.study.design.spec import ExperimentSpec, load_experiment
 
 EMBEDDED = ("smoke", "cpu", "smollm")
 """Scales whose data and models the workflow makes; on GPUs the models exist already."""
@@ -139,8 +139,7 @@ class Jobs:
     @cached_property
     def grid(self) -> pd.DataFrame:
         """All runs: derived from params/study, checked, all text."""
-        experiments = [name for found in self.studies.values() for name in found]
-        return grid.build_grid(experiments, self.scale)
+        return grid.build_grid(list(self.specs), self.scale)
 
     @cached_property
     def all(self) -> list[blocks.Block]:
@@ -149,11 +148,29 @@ class Jobs:
         return blocks.blocks_of(self.grid, self.studies, *sizes)
 
     @cached_property
+    def specs(self) -> dict[str, ExperimentSpec]:
+        """The experiments of all milestones."""
+        found = [name for experiments in self.studies.values() for name in experiments]
+        return {name: load_experiment(Path("params", "study", f"{name}.yaml")) for name in found}
+
+    @cached_property
     def exclusive(self) -> set[str]:
         """Arms that measure resources: each of their jobs runs alone."""
-        reported = [e for m in names.MILESTONES for e in self.studies.get(m, [])]
-        specs = [load_experiment(Path("params", "study", f"{name}.yaml")) for name in reported]
-        return {arm for spec in specs if spec.exclusive for arm in spec.arms}
+        return {arm for spec in self.specs.values() if spec.exclusive for arm in spec.arms}
+
+    def test_file(self, arm: str) -> str:
+        """The prompt file that an arm's actors are tested on; StudyError if it has two."""
+        named = {
+            spec.test.replace("{scale}", self.scale): name
+            for name, spec in self.specs.items()
+            if arm in spec.arms_of(self.scale)
+        }
+        if len(named) > 1:
+            raise StudyError(
+                f"{' and '.join(named.values())} test arm {arm} on {' and '.join(named)}",
+                "Give the arm two names, or correct `test` in one of params/study.",
+            )
+        return next(iter(named))
 
     def rows(self, report: str) -> pd.DataFrame:
         """The rows of the grid of a milestone or an experiment."""

@@ -138,6 +138,8 @@ class ExperimentSpec(Section):
     sweep: SweepSpec | None = None
     exclusive: bool = False
     """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""
+    test: str = "data/{scale}/test.parquet"
+    """Prompt file that its trained actors are tested on."""
     common: dict[str, Any] = Field(default={})
     """Dotted overrides of every arm."""
     seeds: dict[Scale, Seeds]
