@@ -53,9 +53,10 @@ class RolloutWorker(Sleeper):
         adapter = rollout.lora == "adapter"
         path = config.actor_rollout_ref.model.path
         self.engine = start_rollout(config, path, adapter=adapter)
-        shared = config.shares_judge
-        base = BaseOfEngine(cast(VllmEngine, self.engine)) if shared else None
-        self._judge = JudgeWorker(config, base) if base else None
+        if config.shares_judge:  # the judge is this engine without the adapter
+            judge = JudgeWorker(config, BaseOfEngine(cast(VllmEngine, self.engine)))
+            self.generate_quality_score = judge.generate_quality_score
+            self.last_call = judge.last_call
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests with the current weights."""
@@ -66,18 +67,6 @@ class RolloutWorker(Sleeper):
     ) -> None:
         """Take over the actor's weights; ``received`` are those of an actor elsewhere."""
         self.engine.load_weights(self._weights.tensors(packed, received), version)
-
-    def generate_quality_score(
-        self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
-    ) -> list[JudgeResult]:
-        """:meth:`JudgeWorker.generate_quality_score` by this engine without the adapter."""
-        assert self._judge is not None, "asked only where config.shares_judge"
-        return self._judge.generate_quality_score(questions, responses, seeds)
-
-    def last_call(self) -> CallStats:
-        """:meth:`JudgeWorker.last_call` of that judge."""
-        assert self._judge is not None, "asked only where config.shares_judge"
-        return self._judge.last_call()
 
 
 class JudgeWorker(Sleeper):

@@ -63,19 +63,19 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
     ) -> None:
         own_steps = total_steps - run.trainer.critic_warmup
         self._model = run.actor_rollout_ref.model
-        self._adapter: Path | None = None
         self._pushes_adapter = run.actor_rollout_ref.rollout.lora == "adapter"
         super().__init__(run, run.actor_rollout_ref.actor, own_steps, rank, address)
         self._pushed = WeightBuffer()
         self._pushed_dtype: torch.dtype = getattr(torch, run.actor_rollout_ref.rollout.dtype)
 
     def load_network(self, path: str) -> PolicyNetwork:
-        """The policy at the rollout temperature."""
-        policy = load_policy(path, self.temperature, **self.loading)
-        if self._model.lora_rank:
-            lora.add_adapter(policy.lm, self._model, derive_seed(self.seed, "lora adapter"))
-        if self._adapter:
-            lora.load_adapter(policy.lm, self._adapter)
+        """The policy at the rollout temperature; with LoRA the base and a checkpoint's adapter."""
+        if not self._model.lora_rank:
+            return load_policy(path, self.temperature, **self.loading)
+        policy = load_policy(self.model_path, self.temperature, **self.loading)
+        lora.add_adapter(policy.lm, self._model, derive_seed(self.seed, "lora adapter"))
+        if path != self.model_path:
+            lora.load_adapter(policy.lm, Path(path) / lora.ADAPTER_DIR)
         return policy
 
     def compute_log_prob_of_base(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
@@ -144,18 +144,6 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
             state = distributed.full_state(self.network, trained_only=True)
             if distributed.is_main():
                 lora.save_adapter(self.network.lm, state, Path(directory) / lora.ADAPTER_DIR)
-
-    def load(self, directory: str) -> None:
-        """Continue from what :meth:`save` wrote."""
-        if not self._model.lora_rank:
-            super().load(directory)
-            return
-        self._adapter = Path(directory) / lora.ADAPTER_DIR
-        try:
-            self._rebuild(self.model_path)
-        finally:
-            self._adapter = None
-        self.trainable.load_optimizer(Path(directory))
 
     def pack_weights(self) -> PackedWeights | None:
         """Put the weights where the rollout engines read them (None on ranks other than 0)."""

@@ -114,16 +114,6 @@ class Trainable:
             return None
         return totals
 
-    def save_optimizer(self, directory: Path, sharded: bool = False) -> None:
-        """Write the optimiser's state, by shards or whole."""
-        # An optimiser that has never stepped (critic warm-up) has no state to save.
-        if self.optimizer.state:
-            distributed.save_optimizer(self.network, self.optimizer, directory, sharded)
-
-    def load_optimizer(self, directory: Path) -> None:
-        """Restore the optimiser; the model was loaded from the same directory."""
-        distributed.load_optimizer(self.network, self.optimizer, directory)
-
 
 def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:
     """Means over the updates that were made (all, if none was); :data:`COUNTS` are summed."""
@@ -278,7 +268,9 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         remote = Path(self.model_path) if self.loading["trust_remote_code"] else None
         target = Path(directory)
         distributed.save_model(self.network, self.full_weights(), target, remote)
-        self.trainable.save_optimizer(target, self._sharded)
+        optimizer = self.trainable.optimizer
+        if optimizer.state:  # one that has never stepped (critic warm-up) has none to save
+            distributed.save_optimizer(self.network, optimizer, target, self._sharded)
 
     def full_weights(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """All weights under Hugging Face names (empty on ranks other than 0); shards are rounded
@@ -288,7 +280,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
     def load(self, directory: str) -> None:
         """Continue from what :meth:`save` wrote."""
         self._rebuild(directory)
-        self.trainable.load_optimizer(Path(directory))
+        distributed.load_optimizer(self.network, self.trainable.optimizer, Path(directory))
 
     def _rebuild(self, path: str) -> None:
         """Free network and optimiser before loading, so that memory never holds both twice."""
