@@ -192,7 +192,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
             self.role = role.name
             found.started.append(f"+{self.role}")
 
-        def ready(self, timeout_s: float) -> None:
+        def ready(self) -> None:
             if self.role == found.dies:
                 raise WorkerDiedError(self.role, "no memory")
             found.started.append(self.role)

@@ -35,6 +35,7 @@ class FakeEngine:
     """Doubles numbers, or misses its deadline."""
 
     role = "judge"
+    timeout_s = 5.0
 
     def __init__(self, error: Exception | None = None, seconds: float = 1.0) -> None:
         self.error = error
@@ -56,7 +57,7 @@ def last_first(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("last_first")
 def test_answers_come_back_in_the_order_of_the_batch():
     members = [FakeEngine(seconds=seconds) for seconds in (1.0, 2.0, 4.0)]
-    group = EngineGroup(cast("Any", members), timeout_s=5)
+    group = EngineGroup(cast("Any", members))
     numbers = list(range(10))
     work = Work([n % 4 for n in numbers], [1] * 10, [1] * 10)
     call = group.split("double", [numbers], work)
@@ -72,7 +73,7 @@ LATE = WorkerTimeoutError("the judge worker did not answer within 5 s", "Raise i
 
 @pytest.mark.usefixtures("last_first")
 def test_an_engine_that_is_late_fails_the_call_or_its_own_share():
-    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine(LATE)]), timeout_s=5)
+    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine(LATE)]))
     work = Work("aabb", [1] * 4, [1] * 4)
     with pytest.raises(WorkerTimeoutError):
         group.split("double", [[1, 2, 3, 4]], work).results()
@@ -87,7 +88,7 @@ def test_past_a_deadline_of_its_own_a_judge_s_samples_have_no_score(tiny_config)
     key = "algorithm.ref_quality_score"
     config = tiny_config(f"{key}.scoring.timeout_s=5", f"{key}.invalid_score=0.25")
     workers = WorkerSet(config, cast("Any", None), RestartBudget(1), print)
-    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine()]), timeout_s=5)
+    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine()]))
     good = JudgeResult(0.75, True, "text")
     futures = [FakeFuture(LATE, 1.0), FakeFuture([good], 1.0)]
     parts = [Part(n, rows, cast("Any", futures[n])) for n, rows in enumerate([[0, 2], [1]])]

@@ -19,12 +19,7 @@ from refblend.errors import DataError, WorkerError
 from refblend.workers import groups
 from refblend.workers.groups import Future, WorkerGroup
 from refblend.workers.pools import Place
-from refblend.workers.restarts import (
-    Replacement,
-    RestartBudget,
-    WorkerDiedError,
-    WorkerTimeoutError,
-)
+from refblend.workers.restarts import RestartBudget, WorkerDiedError, WorkerTimeoutError
 from refblend.workers.roles import ACTOR
 
 
@@ -100,11 +95,13 @@ def test_a_death_behind_the_failure_of_another_rank_is_found():
 class LateOnce(WorkerGroup):
     """A group without processes, whose first wait ends at the deadline."""
 
-    def __init__(self, replacement: Replacement | None) -> None:
+    def __init__(self, budget: RestartBudget | None, repeats_late: bool = True) -> None:
         self.role = "judge"
         self.generation = 0
         self.launched = 0
-        self.replacement = replacement
+        self._account = budget and budget.spend
+        self._prepare = lambda: None
+        self._repeats_late = repeats_late
 
     def wait(self, references: Any, left_s: float | None = None) -> list[Any]:
         if self.launched == 1:
@@ -122,12 +119,12 @@ class LateOnce(WorkerGroup):
 
     def _launch(self, places: Sequence[Place]) -> None: ...
 
-    def ready(self, timeout_s: float) -> None: ...
+    def ready(self) -> None: ...
 
 
 def test_a_group_that_hangs_is_replaced_and_asked_again():
     budget = RestartBudget(1)
-    group = LateOnce(Replacement(budget.spend, lambda: None, 5))
+    group = LateOnce(budget)
     call = Future(group, group.launch)
     call.launched -= 10.0
     assert call.result() == "answer 2"
@@ -138,7 +135,7 @@ def test_a_group_that_hangs_is_replaced_and_asked_again():
 @pytest.mark.usefixtures("ray_answers")
 def test_a_call_takes_as_long_as_its_slowest_rank_works_whenever_it_is_taken_up():
     group = WorkerGroup.__new__(WorkerGroup)
-    group.role, group.generation, group._timeout_s = "actor", 0, 5.0
+    group.role, group.generation, group.timeout_s = "actor", 0, 5.0
     call = Future(group, lambda: [("first", 2.0), ("second", 7.0)])
     call.launched -= 100.0
     assert call.results() == ["first", "second"]
@@ -157,15 +154,14 @@ def test_a_worker_measures_its_own_calls():
 def test_a_call_that_was_late_need_not_be_made_again(replaced):
     """The judge past its own deadline: the next call finds a fresh one. A state stops the run."""
     budget = RestartBudget(1)
-    how = Replacement(budget.spend, lambda: None, 5, repeats_late=False)
-    group = LateOnce(how if replaced else None)
+    group = LateOnce(budget if replaced else None, repeats_late=False)
     with pytest.raises(WorkerTimeoutError):
         Future(group, group.launch).result()
     assert (group.generation, group.launched, budget.spent) == (int(replaced), 1, int(replaced))
 
 
 def test_a_group_that_hangs_too_often_names_its_deadline():
-    group = LateOnce(Replacement(RestartBudget(0).spend, lambda: None, 5))
+    group = LateOnce(RestartBudget(0))
     with pytest.raises(WorkerError, match=r"did not answer .* replaced 0 times") as caught:
         Future(group, group.launch).result()
     assert caught.value.remedy == "Raise it."

@@ -42,7 +42,7 @@ class SplitCall:
     ) -> list[Any]:
         """The answers of all rows, in order; ``instead`` supplies those that miss the deadline."""
         answers: list[Any] = [None] * self.size
-        deadline = time.monotonic() + self.group.timeout_s
+        deadline = time.monotonic() + self.group.engines[0].timeout_s
         waiting, worked = list(self.parts), {}
         while waiting:
             part = _first_done(waiting, deadline)
@@ -83,10 +83,9 @@ def _first_done(parts: Sequence[Part], deadline: float) -> Part:
 class EngineGroup:
     """The engines of one role, each a group of one process that is replaced alone."""
 
-    def __init__(self, engines: Sequence[WorkerGroup], timeout_s: float) -> None:
+    def __init__(self, engines: Sequence[WorkerGroup]) -> None:
         self.engines = list(engines)
         self.role = engines[0].role
-        self.timeout_s = timeout_s
         self.idle_shares = [0.0] * self.size
         """Of the last split call: each engine's share of its time without work."""
 
@@ -95,10 +94,10 @@ class EngineGroup:
         """Number of engines."""
         return len(self.engines)
 
-    def ready(self, timeout_s: float) -> None:
+    def ready(self) -> None:
         """Wait until every engine is up."""
         for engine in self.engines:
-            engine.ready(timeout_s)
+            engine.ready()
 
     def kill(self) -> None:
         """End all engines at once."""

@@ -19,18 +19,14 @@ from ray.exceptions import (
 from ray.util import get_node_ip_address
 
 from refblend import runtime
+from refblend.config import RefblendConfig
 from refblend.errors import RefblendError, first_line
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers import rendezvous
 from refblend.workers.pools import Place
-from refblend.workers.restarts import (
-    Replacement,
-    WorkerDiedError,
-    WorkerMemoryError,
-    WorkerTimeoutError,
-)
-from refblend.workers.roles import Role
+from refblend.workers.restarts import WorkerDiedError, WorkerMemoryError, WorkerTimeoutError
+from refblend.workers.roles import Role, with_absolute_paths
 
 DEATH_NOTICE_S = 30.0
 """Within this time after a failure Ray tells of a process that is gone."""
@@ -163,30 +159,36 @@ class Future:
 class WorkerGroup:
     """All ranks of one role, each a Ray actor in its place of a resource pool.
 
-    With a ``replacement`` all are started afresh when one dies or hangs, and the call is repeated.
+    With ``account`` all are started afresh when one dies or hangs, and the call is repeated; not
+    past a deadline of the role's own.
     """
 
     def __init__(
         self,
         role: Role,
+        config: RefblendConfig,
         places: Callable[[], Sequence[Place]],
-        num_threads: int,
-        timeout_s: float,
-        arguments: Sequence[Any],
-        replacement: Replacement | None = None,
+        arguments: Sequence[Any] = (),
+        account: Callable[[Exception], None] | None = None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
-        ``places`` says, for each start, where they run; each call has the deadline ``timeout_s``.
+        ``places`` says, for each start, where they run; ``arguments`` follow the configuration.
+        ``account`` tells the user of a replacement, or raises when there were too many;
+        ``prepare`` brings fresh processes to where the lost ones were.
         """
         self.role = role.name
         self.generation = 0
         """How often the group was replaced."""
-        self._places = places
-        self._timeout_s = timeout_s
+        self._places, self._account, self._prepare = places, account, prepare
+        own_deadline = role.deadline(config)
+        self.timeout_s = own_deadline or config.trainer.worker_timeout_s
+        """The deadline of each call."""
+        self._repeats_late = own_deadline is None
+        self._start_timeout_s = config.ray.start_timeout_s
         self._trains = role.engine_model is None
-        self.replacement = replacement
-        self._start = (role.worker, num_threads)
+        self._start = (role.worker, role.processes(config).threads, with_absolute_paths(config))
         self._arguments = arguments
         # A separate class, so that Ray's process titles name the worker.
         self._remote = ray.remote(type(role.worker.split(":")[1], (WorkerProcess,), {}))
@@ -220,32 +222,31 @@ class WorkerGroup:
         """Number of ranks."""
         return len(self._ranks)
 
-    def ready(self, timeout_s: float) -> None:
+    def ready(self) -> None:
         """Wait until every rank is up; errors as in :meth:`Future.results`."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
-        _wait(self.role, self._starting, timeout_s, remedy)
+        _wait(self.role, self._starting, self._start_timeout_s, remedy)
         references = [rank.machine.remote() for rank in self._ranks]
-        self.machines: list[str] = _wait(self.role, references, timeout_s, remedy)
+        self.machines: list[str] = _wait(self.role, references, self._start_timeout_s, remedy)
         """Of each rank, once it is up."""
 
     def wait(self, references: Sequence[Any], left_s: float | None = None) -> list[Any]:
         """Wait for calls on this group; errors as in :meth:`Future.results`."""
         remedy = "Raise trainer.worker_timeout_s, or lower the batch or the lengths."
-        return _wait(self.role, references, self._timeout_s, remedy, left_s)
+        return _wait(self.role, references, self.timeout_s, remedy, left_s)
 
     def replace(self, error: Exception, generation: int) -> None:
         """Start all ranks afresh, unless ``generation`` is gone already; or ``error``."""
-        how = self.replacement
-        if how is None:
+        if self._account is None:
             raise error
         if generation == self.generation:
-            how.account(error)
+            self._account(error)
             self.kill()
             self.generation += 1
             self._launch(self._places())
-            self.ready(how.start_timeout_s)
-            how.prepare()
-        if isinstance(error, WorkerTimeoutError) and not how.repeats_late:
+            self.ready()
+            self._prepare()
+        if isinstance(error, WorkerTimeoutError) and not self._repeats_late:
             raise error
 
     def call(self, method: str, *arguments: Any) -> Future:

@@ -1,8 +1,5 @@
 """Handling of workers that die, hang or run out of memory."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from refblend.errors import RefblendError, WorkerError
 from refblend.workers.roles import ROLES
 
@@ -61,16 +58,3 @@ class RestartBudget:
         """How many of the replacements since the last call were out of memory."""
         taken, self._shortages = self._shortages, 0
         return taken
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """How the dead or hanging processes of a group are replaced."""
-
-    account: Callable[[Exception], None]
-    """Tells the user of a replacement; raises when there were too many."""
-    prepare: Callable[[], None]
-    """Brings fresh processes to where the lost ones were."""
-    start_timeout_s: float
-    repeats_late: bool = True
-    """Whether a call that missed its deadline is made again; otherwise its error is raised."""

@@ -16,17 +16,8 @@ from refblend.workers.batching import plan_micro_batches, plan_updates
 from refblend.workers.engines import EngineGroup, SplitCall
 from refblend.workers.groups import Future, WorkerGroup, share
 from refblend.workers.pools import Place, ResourcePools
-from refblend.workers.restarts import Replacement, RestartBudget, WorkerTimeoutError, reason_of
-from refblend.workers.roles import (
-    ACTOR,
-    JUDGE,
-    REFERENCE,
-    ROLES,
-    ROLLOUT,
-    Role,
-    roles_of,
-    with_absolute_paths,
-)
+from refblend.workers.restarts import RestartBudget, WorkerTimeoutError, reason_of
+from refblend.workers.roles import ACTOR, JUDGE, REFERENCE, ROLES, ROLLOUT, Role, roles_of
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets
 
 CHARS_PER_TOKEN = 4
@@ -72,7 +63,7 @@ class WorkerSet:
             ):
                 workers._launch(role, total_steps)
             for group in workers._all():
-                group.ready(config.ray.start_timeout_s)
+                group.ready()
                 notify(f"{group.role} is ready ({time.monotonic() - begin:.1f} s)")
         except BaseException:
             # Their resources would stay reserved, and the next attempt would wait for them.
@@ -82,39 +73,28 @@ class WorkerSet:
 
     def _launch(self, role: Role, total_steps: int) -> None:
         """Launch a role's processes; wait only for engines that share a GPU."""
-        config, asked = self.config, role.processes(self.config)
-        start_s, timeout_s = config.ray.start_timeout_s, config.trainer.worker_timeout_s
-        given: tuple[Any, ...] = (with_absolute_paths(config),)
+        config, count = self.config, role.processes(self.config).count
         if role.engine_model is None:
-            how = None if role.learns else Replacement(self.account, lambda: None, start_s)
             places = partial(self.pools.places, role.name)
-            given = (*given, total_steps)
-            group = WorkerGroup(role, places, asked.threads, timeout_s, given, how)
-            self.groups[role.name] = group
+            account = None if role.learns else self.account
+            self.groups[role.name] = WorkerGroup(role, config, places, [total_steps], account)
             return
-        own_deadline = role.deadline(config)
-        timeout_s = own_deadline or timeout_s
 
         def engine(number: int) -> WorkerGroup:
-            name = f"{role.name} engine {number + 1} of {asked.count}" if asked.count > 1 else ""
-            how = Replacement(
-                account=partial(self.account, name=name),
-                prepare=partial(self._restore_engine, role, number),
-                start_timeout_s=start_s,
-                repeats_late=own_deadline is None,
-            )
-
             def places() -> list[Place]:
                 return self.pools.places(role.name)[number : number + 1]
 
-            return WorkerGroup(role, places, asked.threads, timeout_s, given, how)
+            name = f"{role.name} engine {number + 1} of {count}" if count > 1 else ""
+            account = partial(self.account, name=name)
+            restore = partial(self._restore_engine, role, number)
+            return WorkerGroup(role, config, places, (), account, restore)
 
         engines: list[WorkerGroup] = []
-        for number in range(asked.count):
+        for number in range(count):
             engines.append(engine(number))
-            self.engines[role.name] = EngineGroup(engines, timeout_s)
+            self.engines[role.name] = EngineGroup(engines)
             if _shares_gpu(role, config):
-                engines[-1].ready(start_s)
+                engines[-1].ready()
             if _sleeps(role, config):  # before the next one looks for free memory
                 engines[-1].call("sleep").results()
                 self.asleep.add(role.name)
