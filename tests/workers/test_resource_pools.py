@@ -17,11 +17,10 @@ from refblend.workers.pools import (
     ResourcePools,
     check_machine,
     check_resources,
-    memory_needs,
     plan_pools,
     totals,
 )
-from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, TRAINER_BASE
+from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, ROLES, TRAINER_BASE, roles_of
 
 ROOT = Path(__file__).parents[2]
 FSDP = "actor_rollout_ref.actor.fsdp_config"
@@ -95,9 +94,8 @@ def test_gpus_that_no_process_can_have_are_refused(tiny_config, overrides, told,
 
 
 def test_too_few_cpus_name_key_roles_and_numbers(tiny_config):
-    pools = plan_pools(tiny_config())
     with pytest.raises(ResourceError) as caught:
-        check_resources(pools, [], {"CPU": 2.0})
+        check_resources(tiny_config(), {"CPU": 2.0})
     message = str(caught.value)
     assert "asks for 3 CPUs (actor, rollout, judge) and the cluster has 2" in message
     assert "ray.cpus_per_worker" in message
@@ -118,26 +116,26 @@ def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir):
         "ray.object_store_memory_mb=300",
         f"{JUDGE}.num_gpus=1",
     )
-    found = {need.role: need.size for need in memory_needs(config)}
-    assert found == {
+    assert {role.name: role.memory(config) for role in roles_of(config)} == {
         "rollout": ENGINE_BASE + 2 * weights + 4096 * 2**20,
         "actor": 2 * TRAINER_BASE + 16 * weights,
         "critic": TRAINER_BASE + 16 * weights,
         "ref": TRAINER_BASE + 4 * weights,
         "judge": ENGINE_BASE,
-        "object store": 300 * 2**20,
     }
-    assert memory_needs(config)[0].role == "rollout"
+    with pytest.raises(ResourceError, match=r"\(rollout 5\.0, .*, object store 0\.3\)") as caught:
+        check_resources(config, {"CPU": 9.0, "GPU": 1.0, "memory": 2.0**30})
+    assert "Change actor_rollout_ref.rollout.kv_cache_memory_mb" in caught.value.remedy
     on_gpus = [f"{FSDP}.num_gpus_per_worker=1", "actor_rollout_ref.rollout.num_gpus=1"]
     config = tiny_config(f"{FSDP}.world_size=2", *on_gpus)
-    actor = next(need.size for need in memory_needs(config) if need.role == "actor")
-    assert actor == 2 * TRAINER_BASE + 4 * weights, "rank 0 alone reads the model"
+    assert ROLES["actor"].memory(config) == 2 * TRAINER_BASE + 4 * weights, (
+        "rank 0 alone reads the model"
+    )
 
 
 def test_a_judge_of_the_user_s_own_may_hold_no_model(tiny_config):
     config = tiny_config(f"{JUDGE}.kind=my_judges:LengthJudge", f"{JUDGE}.model_path=null")
-    found = {need.role: need.size for need in memory_needs(config)}
-    assert found["judge"] == TRAINER_BASE
+    assert ROLES["judge"].memory(config) == TRAINER_BASE
 
 
 GPU_ARMS = [

@@ -83,17 +83,6 @@ class Place:
     """Ray's id of the node."""
 
 
-@dataclass(frozen=True)
-class MemoryNeed:
-    """What one role needs on the host."""
-
-    role: str
-    size: float
-    """Bytes, over all its processes."""
-    key: str
-    """The configuration key that decides it."""
-
-
 def plan_pools(config: RefblendConfig) -> dict[str, list[Bundle]]:
     """The worker processes that a run needs, and the pool of each."""
     pools: dict[str, list[Bundle]] = {GLOBAL_POOL: []}
@@ -105,14 +94,6 @@ def plan_pools(config: RefblendConfig) -> dict[str, list[Bundle]]:
     return pools
 
 
-def memory_needs(config: RefblendConfig) -> list[MemoryNeed]:
-    """The estimated host memory of each role and of the object store, largest first."""
-    key = "ray.object_store_memory_mb"
-    needs = [MemoryNeed("object store", config.ray.object_store_memory_mb * MIB, key)]
-    needs += [MemoryNeed(r.name, r.memory(config), r.memory_key) for r in roles_of(config)]
-    return sorted(needs, key=lambda need: -need.size)
-
-
 def totals(pools: Pools) -> tuple[float, float]:
     """CPU slots and GPUs of all pools together."""
     bundles = [bundle for pool in pools.values() for bundle in pool]
@@ -120,12 +101,10 @@ def totals(pools: Pools) -> tuple[float, float]:
 
 
 def check_resources(
-    pools: Pools,
-    needs: Sequence[MemoryNeed],
-    available: Mapping[str, float],
-    where: str = "cluster",
+    config: RefblendConfig, available: Mapping[str, float], where: str = "cluster"
 ) -> None:
     """Refuse (ResourceError) what a run asks for beyond ``available`` (Ray's names; bytes)."""
+    pools = plan_pools(config)
     bundles = [bundle for pool in pools.values() for bundle in pool]
     roles = ", ".join(b.role for b in bundles)
     for name, wanted in zip(("CPU", "GPU"), totals(pools), strict=True):
@@ -141,13 +120,17 @@ def check_resources(
                 f"the run asks for {wanted:g} {name}s ({roles}) and the {where} has {have:g}",
                 remedy,
             )
-    memory, have = sum(need.size for need in needs), available.get("memory", math.inf)
+    store = config.ray.object_store_memory_mb * MIB
+    needs: list[tuple[str, float, str]] = [("object store", store, "ray.object_store_memory_mb")]
+    needs += [(role.name, role.memory(config), role.memory_key) for role in roles_of(config)]
+    needs.sort(key=lambda need: -need[1])
+    memory, have = sum(size for _, size, _ in needs), available.get("memory", math.inf)
     if memory > have:
-        shares = ", ".join(f"{need.role} {need.size / GIB:.1f}" for need in needs)
+        shares = ", ".join(f"{name} {size / GIB:.1f}" for name, size, _ in needs)
         raise ResourceError(
             f"the run needs about {memory / GIB:.1f} GiB of memory ({shares}) and the {where} has "
             f"{have / GIB:.1f}",
-            f"Change {needs[0].key} (a smaller value or model), or use a machine with more memory.",
+            f"Change {needs[0][2]} (a smaller value or model), or use a machine with more memory.",
         )
 
 
@@ -161,7 +144,7 @@ def check_machine(config: RefblendConfig) -> None:
             "GPU": float(_gpus()) if totals(pools)[1] else 0.0,
             "memory": float(estimate_available_memory()),
         }
-        check_resources(pools, memory_needs(config), available, "machine")
+        check_resources(config, available, "machine")
         device = device_memory() if totals(pools)[1] else None
         if device is not None:
             check_gpu_memory(config, device)
@@ -211,7 +194,7 @@ class ResourcePools:
         if not wait_s:
             available = ray.cluster_resources()
             _check_nodes(self._bundles, available)
-            check_resources(self._bundles, memory_needs(config), available)
+            check_resources(config, available)
         timeout_s = config.ray.start_timeout_s + wait_s
         for name, bundles in self._bundles.items():
             strategy = getattr(config.ray.pool_strategy, name).upper()
