@@ -20,6 +20,7 @@ try:
 except WorkerError as error:
     print(error, flush=True)
     sys.exit(2)
+folder = pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{guardian.folders._mark}")
 """
 
 
@@ -44,14 +45,15 @@ def end(process: "subprocess.Popen[str]") -> tuple[int, str]:
         ("print('done')", 0, "done\n"),
         ("sys.exit(143)", 143, ""),
         ("raise KeyError('a defect')", 1, "KeyError: 'a defect'\n"),
-        # What refblend.lifecycle.stalls does: it has told its reason itself.
-        ("print('told', flush=True); os._exit(2)", 2, "told\n"),
+        # What refblend.lifecycle.stalls does: it has told its reason itself, and leaves its folder.
+        ("folder.mkdir(); print('told', flush=True); os._exit(2)", 2, "told\n"),
     ],
 )
 def test_the_child_s_own_end_is_the_parent_s(tmp_path, body, status, output):
     found, told = end(start(body, tmp_path))
     assert found == status
     assert told.count(output) == 1 if "defect" in output else told == output
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,6 @@ def test_the_child_s_own_end_is_the_parent_s(tmp_path, body, status, output):
 )
 def test_an_end_from_outside_is_told_and_cleaned_up(tmp_path, last, cause):
     body = f"""
-folder = pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{{guardian.folders._mark}}")
 folder.mkdir()
 stopped = [sys.executable, "-c", "import time; time.sleep(600)", str(folder)]
 child = subprocess.Popen(stopped, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

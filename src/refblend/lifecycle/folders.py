@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from refblend.errors import ResourceError
-from refblend.lifecycle.stalls import removed_on_stall
 
 PREFIX = "refblend-ray-"
 """Folders of private Ray clusters: prefix, process, random text."""
@@ -111,7 +110,7 @@ def _short_root(root: Path) -> Path:
 def _owned(folder: Path) -> Iterator[Path]:
     """A new folder with this process's lock."""
     folder.mkdir(mode=0o700)
-    with removed_on_stall(folder), open(folder / _OWNER, "w", encoding="ascii") as stream:
+    with open(folder / _OWNER, "w", encoding="ascii") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.write(_boot())  # after the lock: without it nobody removes the folder
         stream.flush()

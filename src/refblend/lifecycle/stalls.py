@@ -6,12 +6,10 @@ is the only way out; the next call resumes.
 
 import contextlib
 import os
-import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 
@@ -19,19 +17,6 @@ from refblend.errors import RefblendError
 
 GRACE_S = 60.0
 """What a call that should return at once may take, and others beyond their own deadline."""
-
-_folders: set[Path] = set()
-"""What an end without ``finally`` blocks has to remove."""
-
-
-@contextlib.contextmanager
-def removed_on_stall(folder: Path) -> Iterator[None]:
-    """Remove the folder if :func:`stall_limit` ends the process within the block."""
-    _folders.add(folder)
-    try:
-        yield
-    finally:
-        _folders.discard(folder)
 
 
 @contextlib.contextmanager
@@ -55,8 +40,6 @@ def _abandon(what: str, seconds: float) -> None:
         flush=True,
     )
     children = [process.pid for process in psutil.Process().children(recursive=True)]
-    for folder in _folders:
-        shutil.rmtree(folder, ignore_errors=True)
     # Ray ends this process with its own status as soon as it notices that its raylet is gone, so
     # nothing may come between the children's end and ours.
     for pid in children:
