@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from refblend.trainer.guards import SANITY_KEY
+from refblend.trainer.tracking import Tracker
 
 # Shown name, metric names in order of preference, format.
 _COLUMNS = (
@@ -41,7 +42,7 @@ def accuracies(names: Iterable[str]) -> dict[str, str]:
     return {name: found[1] for name in names if (found := pattern.fullmatch(name))}
 
 
-class TrainingProgress:
+class TrainingProgress(Tracker):
     """Step, reward, w, entropy, tokens/s and time left on ``stream``; a bar too on a terminal."""
 
     def __init__(
@@ -90,7 +91,7 @@ class TrainingProgress:
         """Print a separate line."""
         self._print(f"{self._label}: {text}" if self._label else text)
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
         """Stop drawing; the lines stay on the screen. May be called twice."""
         if self._bar is not None:
             self._bar.stop()

@@ -24,6 +24,7 @@ from refblend.errors import ConfigError, RefblendError, ResourceError
 from refblend.files import read_object, write_json
 from refblend.lifecycle.faults import explain
 from refblend.trainer.console import TrainingProgress
+from refblend.trainer.tracking import Tracker
 
 logger = logging.getLogger(__name__)
 
@@ -67,19 +68,6 @@ class TrackerContext:
         return str(known[tracker])
 
 
-class Tracker:
-    """Shows a run somewhere and changes nothing; a tracker overrides what it can show."""
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of one step."""
-
-    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Show some rollouts of a step; the keys are :data:`COLUMNS`."""
-
-    def close(self, failed: bool = False) -> None:
-        """Flush and release; may be called twice."""
-
-
 MAX_NAME = 250
 """Characters of a metric's name that every service takes."""
 _FOREIGN = re.compile(r"[^\w.\- :@]")
@@ -104,19 +92,6 @@ def service_name(name: str, at: str = "@") -> str:
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
     """The metrics that are finite numbers."""
     return {name: value for name, value in metrics.items() if math.isfinite(value)}
-
-
-class _ConsoleTracker(Tracker):
-    """The progress line of :mod:`refblend.trainer.console`."""
-
-    def __init__(self, context: TrackerContext) -> None:
-        self.progress = TrainingProgress(context.total_steps, context.label, context.start_step)
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.progress.log(step, metrics)
-
-    def close(self, failed: bool = False) -> None:
-        self.progress.close()
 
 
 class _TensorBoardTracker(Tracker):
@@ -249,7 +224,7 @@ class _MlflowTracker(Tracker):
 
 
 TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
-    "console": _ConsoleTracker,
+    "console": lambda c: TrainingProgress(c.total_steps, c.label, c.start_step),
     "tensorboard": _TensorBoardTracker,
     "wandb": _WandbTracker,
     "mlflow": _MlflowTracker,
@@ -320,8 +295,8 @@ class Trackers:
     def message(self, text: str) -> None:
         """Tell the user something without breaking the live line; nothing without a console."""
         for tracker in self._trackers.values():
-            if isinstance(tracker, _ConsoleTracker):
-                tracker.progress.message(text)
+            if isinstance(tracker, TrainingProgress):
+                tracker.message(text)
 
     def _close(self, cause: BaseException | None) -> None:
         """Close every tracker; no failure may hide ``cause``, why the run stops."""

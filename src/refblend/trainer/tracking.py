@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,19 @@ from refblend.files import atomic_path
 
 TIMING_PREFIXES = ("timing_s/", "timing_per_token_ms/", "perf/", "energy/")
 """Metrics that depend on the machine and the time, not on the computation."""
+
+
+class Tracker:
+    """Shows a run somewhere and changes nothing; a tracker overrides what it can show."""
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Show the metrics of one step."""
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show some rollouts of a step; its keys are :data:`refblend.trainer.trackers.COLUMNS`."""
+
+    def close(self, failed: bool = False) -> None:
+        """Flush and release; may be called twice."""
 
 
 def strip_timings(metrics: Mapping[str, Any]) -> dict[str, Any]:
