@@ -55,8 +55,7 @@ def test_going_back_forgets_the_responses_of_later_steps(tiny_config, tmp_path, 
         log.append(step, {"loss": 1.0})
         (rollouts / f"{step}.jsonl").touch()
         with manager.staging(step) as staged:
-            what = snapshot(state, {"loss": 1.0})
-            write_state(staged, what.state, metric=what.metric)
+            write_state(staged, snapshot(state, {"loss": 1.0}))
     workers = SimpleNamespace(load=lambda path: None, push_weights=lambda version: None)
     trackers = SimpleNamespace(message=lambda text: None)
     start = CheckpointRef(back_to, manager.path(back_to)) if back_to else None

@@ -11,6 +11,7 @@ verl:
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -296,12 +297,12 @@ class RayPPOTrainer:
 
     # --- helpers -----------------------------------------------------------------------------
 
-    def _save(self, what: saving.Snapshot) -> None:
-        saving.save(self.outputs, self.workers, self.data.tokenizer, self.config, what)
+    def _save(self, state: dict[str, Any]) -> None:
+        saving.save(self.outputs, self.workers, self.data.tokenizer, self.config, state)
 
-    def _save_abandoned(self, before: saving.Snapshot) -> None:
+    def _save_abandoned(self, before: dict[str, Any]) -> None:
         """Save the step before one that was given up, while the weights are still its own."""
-        step = before.state["step"]
+        step = before["step"]
         saved = step == self._started_at or step in self.outputs.checkpoints.steps()
         if self.config.trainer.save_freq and not self._updating and not saved:
             self._save(before)

@@ -78,16 +78,6 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """The contents of a checkpoint besides the weights, taken after a step."""
-
-    state: dict[str, Any]
-    """:meth:`RunState.state_dict`, and the step's line of metrics as ``record``."""
-    metric: float | None
-    """By which the best checkpoint is kept; None when the step was not validated."""
-
-
-@dataclass(frozen=True)
 class RunOutputs:
     """The outputs of one run, which the trainer fills and does not own."""
 
@@ -105,22 +95,25 @@ class RunOutputs:
         self.trackers.log(step, metrics)
 
 
-def snapshot(state: RunState, metrics: dict[str, float]) -> Snapshot:
-    """What is left by the last finished step, whose metrics these are."""
-    line = encode_line(state.step, metrics)
-    return Snapshot(state.state_dict() | {"record": line}, validation_accuracy(metrics))
+def snapshot(state: RunState, metrics: dict[str, float]) -> dict[str, Any]:
+    """What the last finished step leaves besides weights; ``record`` is its line of metrics."""
+    return state.state_dict() | {"record": encode_line(state.step, metrics)}
 
 
 def save(
-    outputs: RunOutputs, workers: WorkerSet, tokenizer: Any, config: RefblendConfig, what: Snapshot
+    outputs: RunOutputs,
+    workers: WorkerSet,
+    tokenizer: Any,
+    config: RefblendConfig,
+    state: dict[str, Any],
 ) -> None:
     """Write a checkpoint of the workers' present weights and of a snapshot, atomically."""
-    with outputs.checkpoints.staging(what.state["step"]) as staged:
+    metrics = json.loads(state["record"])
+    with outputs.checkpoints.staging(state["step"]) as staged:
         workers.save(staged)
         tokenizer.save_pretrained(staged / "actor")
-        card = model_card(config, json.loads(what.state["record"]))
-        write_text(staged / "actor" / "README.md", card)
-        write_state(staged, what.state, metric=what.metric)
+        write_text(staged / "actor" / "README.md", model_card(config, metrics))
+        write_state(staged, state, metric=validation_accuracy(metrics))
 
 
 def restore(
