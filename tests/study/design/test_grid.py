@@ -5,13 +5,7 @@ import pytest
 import yaml
 
 from refblend.errors import ProblemsError, StudyError
-from refblend.study.design.blocks import (
-    Block,
-    block_rows,
-    blocks_of,
-    replayed_blocks,
-    wanted_blocks,
-)
+from refblend.study.design.blocks import block_rows, blocks_of
 from refblend.study.design.grid import (
     build_grid,
     configuration_digest,
@@ -19,7 +13,6 @@ from refblend.study.design.grid import (
     override_arguments,
     read_grid,
     resolve_arm,
-    select,
     unique_runs,
 )
 from refblend.study.design.jobs import Jobs
@@ -41,6 +34,14 @@ def params(tmp_path: Path) -> Path:
     (tmp_path / "ppo.yaml").write_text("{}")
     (tmp_path / "scale" / "cpu.yaml").write_text(yaml.safe_dump(BASE))
     return tmp_path
+
+
+@pytest.fixture
+def checkout(params: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Parameters, in the folder where the workflow looks for them."""
+    (params / "params").symlink_to(params)
+    monkeypatch.chdir(params)
+    return params
 
 
 def write_experiment(
@@ -138,12 +139,15 @@ def write_study(params: Path) -> None:
     write_experiment(params, "M3", {"off": OFF, "recommended": best}, seeds=seeds)
 
 
+def jobs_of(blocks: dict[tuple[str, str], str]) -> list[tuple[str, str]]:
+    """Arm and seeds of every job."""
+    return list(dict.fromkeys((arm, block) for (arm, _), block in blocks.items()))
+
+
 def test_blocks_hold_every_run_once_and_each_milestones_new_seeds_apart(params: Path) -> None:
     write_study(params)
     grid = build_grid(["M1", "A", "E", "M3"], "cpu", params)
-    blocks = blocks_of(grid, STUDIES, 5)
-    named = [(block.arm, block.name) for block in blocks]
-    assert named == [
+    assert jobs_of(blocks_of(grid, STUDIES, 5)) == [
         ("off", "1-2"),
         ("on", "1-2"),
         ("off", "3"),
@@ -156,58 +160,67 @@ def test_blocks_hold_every_run_once_and_each_milestones_new_seeds_apart(params: 
     ]
     for cut in (1, 2, 3):
         pieces = blocks_of(grid, STUDIES, cut)
-        runs = [(block.arm, str(seed)) for block in pieces for seed in block.seeds]
+        assert all(seed in block.split("-") for (_, seed), block in pieces.items())
         unique = unique_runs(grid)
-        assert sorted(runs) == sorted(zip(unique.arm, unique.seed, strict=True))
-        assert max(len(block.seeds) for block in pieces) == cut
+        assert sorted(pieces) == sorted(zip(unique.arm, unique.seed, strict=True))
+        assert max(len(block.split("-")) for block in pieces.values()) == cut
 
 
 def test_a_series_is_trained_in_blocks_of_all_its_arms(params: Path) -> None:
     write_study(params)
     write_experiment(params, "noise", {"off": OFF, "weak": WEAK}, seeds={"cpu": [3, 4, 5, 6, 7, 8]})
     grid = build_grid(["M1", "A", "E", "M3", "noise"], "cpu", params)
-    blocks = blocks_of(grid, STUDIES | {"series": ["noise"]}, 5, 2)
-    assert [(b.arm, b.name) for b in blocks[-6:]] == [
+    studies = STUDIES | {"series": ["noise"]}
+    assert jobs_of(blocks_of(grid, studies, 5, 2))[-6:] == [
         (arm, name) for arm in ("off", "weak") for name in ("4-5", "6-7", "8")
     ], "seed 3 is A's, with A's own blocks"
     rows = block_rows(grid, "noise", 2, 2)
     assert sorted(set(rows.seed)) == ["5", "6"]
     assert set(rows.arm) == {"off", "weak"}
-    assert [b.name for b in wanted_blocks(blocks, rows)] == ["4-5", "6-7", "4-5", "6-7"]
     with pytest.raises(StudyError, match="noise has no block 4"):
         block_rows(grid, "noise", 4, 2)
 
 
-def test_a_milestone_wants_the_blocks_with_its_runs(params, monkeypatch) -> None:
-    write_study(params)
-    grid = build_grid(["M1", "A", "E", "M3"], "cpu", params)
-    blocks = blocks_of(grid, STUDIES, 2)
-    wanted = wanted_blocks(blocks, select(grid, ["M1"]))
-    assert [(block.arm, block.name) for block in wanted] == [("off", "1-2"), ("on", "1-2")]
-    assert {seed for block in wanted for seed in block.seeds} == {1, 2}  # none of A's third
-    (params / "params").symlink_to(params)
-    monkeypatch.chdir(params)
-    assert Jobs("cpu", STUDIES, 2, 2).exclusive == {"len64", "len96"}
+def test_a_milestone_wants_the_jobs_with_its_runs(checkout) -> None:
+    write_study(checkout)
+    write_experiment(
+        checkout, "noise", {"off": OFF, "weak": WEAK}, seeds={"cpu": [3, 4, 5, 6, 7, 8]}
+    )
+    jobs = Jobs("cpu", STUDIES | {"series": ["noise"]}, 2, 2)
+    wanted = ["runs/cpu/off/1-2.tested.json", "runs/cpu/on/1-2.tested.json"]
+    assert jobs.markers("m1", "tested") == wanted, "none of A's third seed"
+    seeds = [
+        f"runs/cpu/{arm}/{name}.tested.json" for arm in ("off", "weak") for name in ("4-5", "6-7")
+    ]
+    assert jobs.block_markers("noise", 2) == seeds, "all jobs with a seed of the block"
+    assert jobs.exclusive == {"len64", "len96"}
     with pytest.raises(StudyError, match="no experiment Z"):
-        select(grid, ["A", "Z"])
+        jobs.markers("Z", "trained")
 
 
-def test_an_experiment_may_name_what_its_actors_are_tested_on(params, monkeypatch) -> None:
-    write_experiment(params, "A", {"off": OFF, "on": ON})
-    write_experiment(params, "B", {"off": OFF, "weak": WEAK}, test="data/{scale}/more.parquet")
-    (params / "params").symlink_to(params)
-    monkeypatch.chdir(params)
+def test_an_experiment_may_name_what_its_actors_are_tested_on(checkout) -> None:
+    write_experiment(checkout, "A", {"off": OFF, "on": ON})
+    write_experiment(checkout, "B", {"off": OFF, "weak": WEAK}, test="data/{scale}/more.parquet")
     jobs = Jobs("cpu", {"m2": ["A", "B"]}, 2, 2)
     assert jobs.test_file("on") == "data/cpu/test.parquet"
     assert jobs.test_file("weak") == "data/cpu/more.parquet"
-    with pytest.raises(StudyError, match="A and B test arm off on data/cpu/test.parquet and data"):
+    with pytest.raises(StudyError, match=r"A and B test arm off on data/cpu/test.parquet and"):
         jobs.test_file("off")
 
 
-def test_a_job_waits_for_the_runs_that_it_replays() -> None:
-    blocks = [Block("on", (1, 2)), Block("on", (3,)), Block("on", (4, 5)), Block("off", (3, 4))]
-    assert replayed_blocks(blocks, "on", [3]) == blocks[1:3], "4 is the partner of 3"
-    assert replayed_blocks(blocks, "on", [1, 2]) == blocks[:1]
+def test_a_job_waits_for_the_runs_that_it_replays(checkout) -> None:
+    replay = {
+        "strategy": "replay",
+        "replay_file": "runs/{scale}/on/seed_{partner_seed}/metrics.jsonl",
+    }
+    again = {"algorithm.ref_quality_score": replay}
+    for name, seeds in (("M1", [1, 2]), ("A", [3]), ("M3", [4, 5])):
+        write_experiment(checkout, name, {"on": ON, "again": again}, seeds={"cpu": seeds})
+    jobs = Jobs("cpu", {"m1": ["M1"], "m2": ["A"], "m3": ["M3"]}, 2, 2)
+    on = "runs/cpu/on/{}.trained.json"
+    assert jobs.replayed("again", "3") == [on.format("3"), on.format("4-5")], "4 is its partner"
+    assert jobs.replayed("again", "1-2") == [on.format("1-2")]
+    assert jobs.replayed("on", "3") == []
 
 
 def test_an_overlay_is_held_but_not_read(params: Path) -> None:

@@ -8,7 +8,6 @@ requesting M1 trains none of M2's, and requesting M2 none of the fresh seeds of 
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -16,20 +15,6 @@ import pandas as pd
 from refblend.errors import StudyError
 from refblend.study.design.grid import select
 from refblend.study.design.names import SERIES
-from refblend.trainer.replay import partner_seed
-
-
-@dataclass(frozen=True)
-class Block:
-    """Seeds of an arm that one job trains, ascending."""
-
-    arm: str
-    seeds: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        """The seeds as in file names, e.g. ``1-2-3``."""
-        return "-".join(map(str, self.seeds))
 
 
 def blocks_of(
@@ -37,27 +22,25 @@ def blocks_of(
     studies: Mapping[str, Sequence[str]],
     seeds_per_job: int,
     seeds_per_block: int | None = None,
-) -> list[Block]:
-    """All training jobs of the grid of all milestones; ``studies`` has each one's experiments.
+) -> dict[tuple[str, str], str]:
+    """The job of every run, (arm, seed): its seeds as in file names, e.g. ``1-2-3``.
 
-    The blocks of the first milestone come by arm in grid order, then what each later one adds; no
-    run is in two of them. ``seeds_per_block`` is the size of a series' jobs.
+    ``studies`` has the experiments of each milestone, of which the first that has a run trains it.
+    ``seeds_per_block`` is the size of a series' jobs.
     """
-    blocks: list[Block] = []
-    taken: dict[str, set[int]] = {}
+    found: dict[tuple[str, str], str] = {}
     for milestone, names in studies.items():
         size = (seeds_per_block or seeds_per_job) if milestone == SERIES else seeds_per_job
-        for arm, seeds in _seeds_by_arm(select(grid, names)).items():
-            before = taken.setdefault(arm, set())
-            added = sorted(seeds - before)
-            before |= seeds
+        for arm, rows in select(grid, names).groupby("arm", sort=False):
+            added = sorted({int(seed) for seed in rows.seed if (arm, seed) not in found})
             # Seeds on the two sides of a gap may have been trained from different models, and a job
             # must not mix them.
             for _, run in itertools.groupby(enumerate(added), lambda placed: placed[1] - placed[0]):
-                row = [seed for _, seed in run]
+                row = [str(seed) for _, seed in run]
                 for start in range(0, len(row), size):
-                    blocks.append(Block(arm, tuple(row[start : start + size])))
-    return blocks
+                    block = row[start : start + size]
+                    found |= {(str(arm), seed): "-".join(block) for seed in block}
+    return found
 
 
 def block_rows(grid: pd.DataFrame, experiment: str, number: int, size: int) -> pd.DataFrame:
@@ -77,12 +60,6 @@ def block_rows(grid: pd.DataFrame, experiment: str, number: int, size: int) -> p
     return rows[numbers.isin(seeds[(number - 1) * size : number * size])]
 
 
-def wanted_blocks(blocks: Sequence[Block], rows: pd.DataFrame) -> list[Block]:
-    """The blocks that hold a run of these grid rows, each once."""
-    wanted = _seeds_by_arm(rows)
-    return [block for block in blocks if wanted.get(block.arm, set()) & set(block.seeds)]
-
-
 REPLAYED = re.compile(r"runs/[^/]+/(?P<arm>[^/]+)/seed_\{(seed|partner_seed)\}/metrics\.jsonl")
 """Where an arm of a study finds the weights that it replays."""
 
@@ -99,14 +76,3 @@ def replayed_arm(overrides: Mapping[str, Any]) -> str | None:
             "Write runs/{scale}/ARM/seed_{partner_seed}/metrics.jsonl.",
         )
     return found["arm"]
-
-
-def replayed_blocks(blocks: Sequence[Block], arm: str, seeds: Sequence[int]) -> list[Block]:
-    """The blocks of an arm that hold what these seeds replay: their own weights or a partner's."""
-    wanted = {*seeds, *map(partner_seed, seeds)}
-    return [block for block in blocks if block.arm == arm and wanted & set(block.seeds)]
-
-
-def _seeds_by_arm(grid: pd.DataFrame) -> dict[str, set[int]]:
-    by_arm = grid.groupby("arm", sort=False).seed
-    return {str(arm): set(map(int, seeds)) for arm, seeds in by_arm}

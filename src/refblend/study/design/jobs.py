@@ -22,6 +22,7 @@ from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks, grid
 from refblend.study.design.names import run_dir
 from refblend.study.design.spec import ExperimentSpec, load_experiment
+from refblend.trainer.replay import partner_seed
 
 EMBEDDED = ("smoke", "cpu", "smollm")
 """Scales whose data and models the workflow makes; on GPUs the models exist already."""
@@ -142,8 +143,8 @@ class Jobs:
         return grid.build_grid(list(self.specs), self.scale)
 
     @cached_property
-    def all(self) -> list[blocks.Block]:
-        """Every job."""
+    def block_of(self) -> dict[tuple[str, str], str]:
+        """The job of every run, (arm, seed): its seeds."""
         sizes = self.seeds_per_job, self.seeds_per_block
         return blocks.blocks_of(self.grid, self.studies, *sizes)
 
@@ -178,21 +179,26 @@ class Jobs:
 
     def markers(self, report: str, kind: str) -> list[str]:
         """The markers ``trained`` or ``tested`` of every job of a milestone or an experiment."""
-        found = blocks.wanted_blocks(self.all, self.rows(report))
-        return [self._marker(b, kind) for b in found if kind == "trained" or self._saves(b)]
+        found = self._jobs(self.rows(report))
+        return [self._marker(*job, kind) for job in found if kind == "trained" or self._saves(*job)]
 
     def block_markers(self, experiment: str, number: int) -> list[str]:
         """The last markers of all arms of a block of the series."""
         rows = blocks.block_rows(self.grid, experiment, number, self.seeds_per_block)
-        found = blocks.wanted_blocks(self.all, rows)
-        return [self._marker(b, "tested" if self._saves(b) else "trained") for b in found]
+        found = self._jobs(rows)
+        return [self._marker(*job, "tested" if self._saves(*job) else "trained") for job in found]
 
-    def _saves(self, block: blocks.Block) -> bool:
+    def _jobs(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
+        """Arm and seeds of the jobs that train the runs of these rows, each once."""
+        runs = zip(rows.arm, rows.seed, strict=True)
+        return list(dict.fromkeys((run[0], self.block_of[run]) for run in runs))
+
+    def _saves(self, arm: str, seeds: str) -> bool:
         """Whether a job leaves models to test; those that measure resources do not."""
-        return self.config(block.arm).trainer.save_freq != 0
+        return self.config(arm).trainer.save_freq != 0
 
-    def _marker(self, block: blocks.Block, kind: str) -> str:
-        return f"runs/{self.scale}/{block.arm}/{block.name}.{kind}.json"
+    def _marker(self, arm: str, seeds: str, kind: str) -> str:
+        return f"runs/{self.scale}/{arm}/{seeds}.{kind}.json"
 
     def overrides(self, arm: str) -> dict[str, object]:
         """The dotted overrides of an arm; StudyError if the grid does not have it."""
@@ -253,8 +259,10 @@ class Jobs:
         other = blocks.replayed_arm(self.overrides(arm))
         if other is None:
             return []
-        found = blocks.replayed_blocks(self.all, other, list(map(int, seeds.split("-"))))
-        return [self._marker(block, "trained") for block in found]
+        own = list(map(int, seeds.split("-")))
+        runs = [(other, str(seed)) for seed in (*own, *map(partner_seed, own))]
+        found = dict.fromkeys(self.block_of[run] for run in runs if run in self.block_of)
+        return [self._marker(other, block, "trained") for block in found]
 
     def failed_attempts(self, arm: str, seeds: str) -> int:
         """How often the runs of a job have failed."""
