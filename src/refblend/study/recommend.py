@@ -33,8 +33,6 @@ class Recommendation:
     """The best blend of a regime against no blend."""
 
     regime: str
-    experiment: str
-    baseline: str
     arm: str
     """The candidate with the largest difference."""
     verdict: str
@@ -45,6 +43,8 @@ class Recommendation:
     high: float
     endpoint: str
     candidates: int
+    experiment: str
+    baseline: str
 
     @property
     def blends(self) -> bool:
@@ -77,10 +77,9 @@ def recommendations(
                     "Name one of them, or remove the regime from the other's file.",
                 )
             best = candidates.loc[candidates.estimate.idxmax()]
-            numbers = best[["verdict", "n", "estimate", "low", "high", "endpoint"]].to_dict()
-            found[regime] = Recommendation(
-                regime, name, baseline, best.treated, candidates=len(candidates), **numbers
-            )
+            decided = best[["verdict", "n", "estimate", "low", "high", "endpoint"]].to_dict()
+            decided |= {"candidates": len(candidates), "experiment": name, "baseline": baseline}
+            found[regime] = Recommendation(regime, best.treated, **decided)
     return list(found.values())
 
 
@@ -103,22 +102,9 @@ def _can_be_used(arm: Arm) -> bool:
 
 def table(found: list[Recommendation]) -> pd.DataFrame:
     """One row per regime."""
-    rows = [
-        {
-            "regime": each.regime,
-            "recommended": each.arm if each.blends else each.baseline,
-            "best blend": each.arm,
-            "verdict": each.verdict,
-            "n": each.n,
-            "estimate": each.estimate,
-            "low": each.low,
-            "high": each.high,
-            "endpoint": each.endpoint,
-            "candidates": each.candidates,
-        }
-        for each in found
-    ]
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(found).drop(columns=["experiment", "baseline"])
+    frame.insert(1, "recommended", [each.arm if each.blends else each.baseline for each in found])
+    return frame.rename(columns={"arm": "best blend"})
 
 
 def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str) -> str:
