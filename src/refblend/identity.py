@@ -63,7 +63,8 @@ committed run. The fault that ``judge.parse`` 2 corrects made a judge's whole ba
 committed run has a failed score (``incidents/judge_error``). ``reward.reasoning_gym`` 2 reads
 answers of several lines; all tasks of committed runs have one
 (``tests/rewards/test_reasoning_gym.py``)."""
-EARLIER_MODELS = {
+EARLIER_FILES = {
+    # Judges that counted an optimiser's state.
     "dfa94c4cf46f88ccf06e84e47753265f88c9af817d2a5762c2acc15e7c39df3b": (
         "d28ac3ba6964fe14e7f43c796864abc1cc51b905180d975e99b35da5d7e21825"
     ),
@@ -73,9 +74,22 @@ EARLIER_MODELS = {
     "648da794019ace381c1eab56072c015fcac76828c189fc4b8941f03d975a4967": (
         "0f2561cb6e5295fafb729486b0059195558140a8333d8234044b767630bb8afc"
     ),
+    # Train, validation, sanity and test rows of scale cpu with `index` at another place.
+    "32e09f601469153cf13959496b7c63941b1be4a02b877a39a0072b6166add542": (
+        "4eacbc7e7f3a41deee7187b4c49e212780a8e8c0c1cef1f9a02176a4e65626c5"
+    ),
+    "f31829a0cdf256545e4a42a5b37289f162d5443c6e2d784c5d4a0d0b76d10548": (
+        "8a8014a880003a3ce4488a1bacb0988dd89213a86ca5e6b5b3922fdf374bf73c"
+    ),
+    "31c5fe47dcb9d725f265f9e8ded0be57d71f9452230e8c3c6ec82af8bdf43150": (
+        "0d3f9c32a8cef39c8d3e95abfa6c63b0ce6e5277ac35d4f0da36d643108be560"
+    ),
+    "8c879d3d4e90208d3337b6b7be29162376370368c0dfdefa0c70d320b2805163": (
+        "a5332b9882209f6e6778ec9fa0b2975c7e26681be1b3ddea701292982bb7c663"
+    ),
 }
-"""Hashes of committed runs' judges that counted an optimiser's state, and those of the same files
-without it."""
+"""Hashes that committed runs recorded of files that are written otherwise today, and those of
+today's files: their content makes the same numbers."""
 LIBRARIES = ("tokenizers", "torch", "transformers", "vllm")
 """Libraries that compute a run's numbers."""
 Kind = Literal["observing", "determining", "numerics", "library", "tree"]
@@ -147,8 +161,8 @@ class RunIdentity:
             if "code" in record:
                 record = _of_earlier_format(record, versions or {})
             files = {name: dict(record[name]) for name in ("data", "models")}
-            models = files["models"].items()
-            files["models"] = {path: EARLIER_MODELS.get(old, old) for path, old in models}
+            for known in files.values():
+                known.update((path, EARLIER_FILES.get(old, old)) for path, old in known.items())
             return TypeAdapter(cls).validate_python({**record, **files})
         except ValidationError as error:
             wrong = ".".join(map(str, error.errors()[0]["loc"]))

@@ -24,7 +24,7 @@ from refblend.data.schema import PARQUET_ERRORS
 from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.files import atomic_path, copy_file
-from refblend.identity import EARLIER_MODELS
+from refblend.identity import EARLIER_FILES
 from refblend.study.design.grid import unique_runs
 from refblend.study.design.names import COLLECTED, run_dir
 from refblend.study.design.spec import ExperimentSpec
@@ -103,7 +103,7 @@ def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collec
 
 def used_models(runs: pd.DataFrame) -> pd.DataFrame:
     """The models of runs that have a record of them: arm, seed, role (a name) and digest."""
-    earlier = {old[:DIGITS]: new[:DIGITS] for old, new in EARLIER_MODELS.items()}
+    earlier = {old[:DIGITS]: new[:DIGITS] for old, new in EARLIER_FILES.items()}
     known = runs[runs.models.fillna("") != ""]
     models = known.assign(model=known.models.str.split("; ")).explode("model", ignore_index=True)
     parts = models.model.str.rsplit(" ", n=1, expand=True).reindex(columns=[0, 1])

@@ -15,6 +15,7 @@ from refblend.data.schema import read_rows
 from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import ConfigError, StudyError
 from refblend.files import read_record, sha256_file
+from refblend.identity import EARLIER_FILES
 from refblend.numerics import FIRST, versions
 from refblend.rewards.rule import RuleReward, reward_purposes
 from refblend.rollout.base import RolloutEngine
@@ -100,6 +101,7 @@ def _earlier(run: Path, data: str | Path) -> dict[str, Any] | None:
     measured = dict(report.get("of") or {})
     if measured.pop("code", None):  # a hash, as earlier versions recorded: the first numbers
         measured["numerics"] = dict.fromkeys(wanted["numerics"], FIRST)
+    measured["data"] = EARLIER_FILES.get(measured.get("data", ""), measured.get("data"))
     return report if measured == wanted else None
 
 
