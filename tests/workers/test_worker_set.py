@@ -21,9 +21,9 @@ class Recorder:
 
     size = 1
 
-    def __init__(self, role: str, *machines: str, record: list[str] | None = None) -> None:
+    def __init__(self, role: str, *nodes: str, record: list[str] | None = None) -> None:
         self.role = role
-        self.machines = machines or ("here",)
+        self.nodes = nodes or ("here",)
         self.record = [] if record is None else record
         self.asked: list[Any] = []
         self.engines = [self]
@@ -44,7 +44,7 @@ def no_workers(config: RefblendConfig) -> WorkerSet:
 
 
 @pytest.mark.parametrize(
-    ("machines", "asked", "received"),
+    ("nodes", "asked", "received"),
     [
         (["here"], ["pack_weights"], [None]),
         (["here", "here"], ["pack_weights"], [None, None]),
@@ -55,11 +55,9 @@ def no_workers(config: RefblendConfig) -> WorkerSet:
         ),
     ],
 )
-def test_engines_elsewhere_get_the_bytes_and_others_the_memory(
-    tiny_config, machines, asked, received
-):
+def test_engines_elsewhere_get_the_bytes_and_others_the_memory(tiny_config, nodes, asked, received):
     actor = Recorder("actor", "here", "elsewhere")
-    rollout = [Recorder("rollout", machine) for machine in machines]
+    rollout = [Recorder("rollout", node) for node in nodes]
     workers = no_workers(tiny_config())
     workers.groups["actor"] = cast("Any", actor)
     workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=rollout))

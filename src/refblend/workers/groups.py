@@ -4,7 +4,6 @@ import importlib
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -93,11 +92,6 @@ class WorkerProcess:
         with runtime.importing():
             made = getattr(importlib.import_module(module), name)
         self._worker = made(*arguments)
-
-    def machine(self) -> str:
-        """Boot and process namespace: processes that share both can open one another's memory."""
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
 
     @ray.method(num_returns=2)
     def call(self, method: str, *arguments: Any) -> tuple[Any, float]:
@@ -195,6 +189,8 @@ class WorkerGroup:
         self._launch(places())
 
     def _launch(self, places: Sequence[Place]) -> None:
+        self.nodes = [place.node for place in places]
+        """Of each rank: those of one node can open one another's memory."""
         self._ranks: list[ActorHandle] = [
             self._remote.options(
                 num_cpus=place.bundle.cpus,
@@ -208,7 +204,7 @@ class WorkerGroup:
         ]
         own: list[tuple[Any, ...]] = [()] * self.size
         if self._trains:
-            one_node = len({place.node for place in places}) == 1
+            one_node = len(set(self.nodes)) == 1
             # Nobody waits here: Ray hands the address on from process to process.
             address = self._ranks[0].listen.remote(one_node) if self.size > 1 else ""
             own = [(number, address) for number in range(self.size)]
@@ -226,9 +222,6 @@ class WorkerGroup:
         """Wait until every rank is up; errors as in :meth:`Future.results`."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
         _wait(self.role, self._starting, self._start_timeout_s, remedy)
-        references = [rank.machine.remote() for rank in self._ranks]
-        self.machines: list[str] = _wait(self.role, references, self._start_timeout_s, remedy)
-        """Of each rank, once it is up."""
 
     def wait(self, references: Sequence[Any], left_s: float | None = None) -> list[Any]:
         """Wait for calls on this group; errors as in :meth:`Future.results`."""

@@ -241,7 +241,7 @@ class WorkerSet:
         # Every rank takes part in gathering; rank 0 holds the weights, and tells where.
         packing = actor.call("pack_weights")
         packed = packing.references[0]
-        away = [engine.machines[0] != actor.machines[0] for engine in engines]
+        away = [engine.nodes[0] != actor.nodes[0] for engine in engines]
         # Ray copies the bytes once to each node where an engine reads them.
         received = actor.call("packed_bytes").references[0] if any(away) else None
         calls = [
