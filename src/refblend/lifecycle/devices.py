@@ -36,14 +36,15 @@ def visible_devices() -> list[str]:
     return [name for name in names if name not in ("", "-1", "NoDevFiles")]
 
 
-def device_memory() -> float | None:
-    """Bytes of the smallest device of this process; None without a GPU.
+def device_sizes() -> list[float]:
+    """Bytes of as many devices as this process may use, the machine's smallest first.
 
     ``REFBLEND_PRETENDED_GPUS`` has the sizes in GiB, e.g. ``80,80``, of GPUs to plan for.
     """
     if pretended := os.environ.get(PRETENDED):
-        return min(map(float, pretended.split(","))) * 2**30
-    return min(_ask_devices(lambda h: float(pynvml.nvmlDeviceGetMemoryInfo(h).total)), default=None)
+        return sorted(float(size) * 2**30 for size in pretended.split(","))
+    sizes = _ask_devices(lambda handle: float(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
+    return sorted(sizes)[: len(visible_devices())]
 
 
 def lease(count: int) -> list[str]:

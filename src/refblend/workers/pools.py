@@ -6,12 +6,10 @@ the cluster's resources, and every wait has a deadline.
 
 import ipaddress
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import ray
-from ray._private.accelerators import get_accelerator_manager_for_resource
 from ray._private.utils import estimate_available_memory
 from ray.util.placement_group import (
     PlacementGroup,
@@ -23,7 +21,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from refblend.config import RefblendConfig
 from refblend.errors import ConfigError, ResourceError
-from refblend.lifecycle.devices import PRETENDED, device_memory
+from refblend.lifecycle.devices import device_sizes
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.gpu_memory import GIB, check_gpu_memory
 from refblend.workers.roles import CRITIC, GLOBAL_POOL, MIB, REFERENCE, roles_of
@@ -139,15 +137,15 @@ def check_machine(config: RefblendConfig) -> None:
     pools = plan_pools(config)
     _check_gpus(config, pools)
     if config.ray.address is None:
+        devices = device_sizes() if totals(pools)[1] else []
         available = {
             "CPU": float(config.ray.num_cpus or math.inf),
-            "GPU": float(_gpus()) if totals(pools)[1] else 0.0,
+            "GPU": float(len(devices)),
             "memory": float(estimate_available_memory()),
         }
         check_resources(config, available, "machine")
-        device = device_memory() if totals(pools)[1] else None
-        if device is not None:
-            check_gpu_memory(config, device)
+        if devices:
+            check_gpu_memory(config, devices[0])
 
 
 def _check_gpus(config: RefblendConfig, pools: Pools) -> None:
@@ -172,16 +170,6 @@ def _check_gpus(config: RefblendConfig, pools: Pools) -> None:
                 f"{bundle.gpus:g}",
                 "Give a number below 1, or a whole one.",
             )
-
-
-def _gpus() -> int:
-    """GPUs of this machine that Ray would find; asked of its own code, which loads no torch."""
-    if pretended := os.environ.get(PRETENDED):
-        return len(pretended.split(","))
-    manager = get_accelerator_manager_for_resource("GPU")
-    visible = manager.get_current_process_visible_accelerator_ids()
-    found = int(manager.get_current_node_num_accelerators())
-    return found if visible is None else min(found, len(visible))
 
 
 class ResourcePools:
