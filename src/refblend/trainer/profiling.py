@@ -12,9 +12,6 @@ from refblend.trainer.step_metrics import Span
 from refblend.workers.roles import ACTOR
 from refblend.workers.worker_set import WorkerSet
 
-OPERATORS = 15
-"""Rows of the operator table."""
-
 
 @contextmanager
 def profiled(workers: WorkerSet, folder: Path, spans: Sequence[Span]) -> Iterator[None]:
@@ -43,24 +40,17 @@ def chrome_trace(spans: Sequence[Span]) -> dict[str, object]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def write_profile(
-    folder: Path, spans: Sequence[Span], operators: Sequence[tuple[str, int, float]]
-) -> None:
-    """Write stages and operators (name, calls, own seconds), the longest first."""
+def write_profile(folder: Path, spans: Sequence[Span], operators: str) -> None:
+    """Write the stages, and torch's table of operators."""
     write_text(folder / "stages.json", json.dumps(chrome_trace(spans)))
     whole = max((span.seconds for span in spans if span.name == "step"), default=0.0)
     in_order = sorted(spans, key=lambda span: span.start)
-    stages = [(s.name, s.seconds, s.seconds / whole if whole else 0.0) for s in in_order]
-    total = sum(seconds for _, _, seconds in operators)
-    rows = [(*row, row[2] / total if total else 0.0) for row in operators[:OPERATORS]]
-
-    def table(rows: Sequence[tuple[object, ...]], *columns: str) -> str:
-        return pd.DataFrame(rows, columns=columns).to_markdown(index=False, floatfmt=".4f")
-
+    rows = [(s.name, s.seconds, s.seconds / whole if whole else 0.0) for s in in_order]
+    stages = pd.DataFrame(rows, columns=["stage", "seconds", "share of the step"])
     text = [
         "Stages (side by side ones overlap):",
-        table(stages, "stage", "seconds", "share of the step"),
-        f"Operators of the actor by their own time, the first {OPERATORS}:",
-        table(rows, "operator", "calls", "seconds", "share of the actor"),
+        stages.to_markdown(index=False, floatfmt=".4f"),
+        "Operators of the actor, those with the most time of their own:",
+        f"```\n{operators}\n```",
     ]
     write_text(folder / "summary.md", "\n\n".join(text) + "\n")

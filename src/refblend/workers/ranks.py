@@ -160,18 +160,14 @@ class Rank:
         self._profiler = torch.profiler.profile(activities=activities)
         self._profiler.start()
 
-    def stop_profile(self, path: str) -> list[tuple[str, int, float]]:
-        """Write a Chrome trace; the operators by their own time: name, calls, seconds."""
+    def stop_profile(self, path: str) -> str:
+        """Write a Chrome trace; torch's table of the operators with the most time of their own."""
         self._profiler.stop()
-        kind = "device" if self.device.type == "cuda" else "cpu"
         if distributed.is_main():
             with atomic_path(path) as temporary:
                 self._profiler.export_chrome_trace(str(temporary))
-        found = [
-            (event.key, event.count, getattr(event, f"self_{kind}_time_total") / 1e6)
-            for event in self._profiler.key_averages()
-        ]
-        return sorted(found, key=lambda row: -row[2])
+        kind = "device" if self.device.type == "cuda" else "cpu"
+        return self._profiler.key_averages().table(f"self_{kind}_time_total", row_limit=15)
 
     def _lend(self) -> None:
         """Return torch's cached memory to the device if engines wake up on it."""
