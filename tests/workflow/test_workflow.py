@@ -132,7 +132,7 @@ def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) 
 
 def test_the_scale_of_the_pretrained_model_is_experiment_r(project: Path) -> None:
     counts, text = planned(project, "--config", "scale=smollm")
-    assert counts["verdicts"] == 1, "of its own; those of scale cpu are as they are"
+    assert counts["archive"] == 1, "of its own; those of scale cpu are as they are"
     assert counts["train"] == 4
     assert (counts["pretrained"], counts["reasoning_gym"], counts["judge"]) == (1, 1, 2)
     run = "--seeds 1,2,3,4,5 trainer.default_local_dir='runs/smollm/constant_terminal_shuffled"

@@ -1,5 +1,6 @@
-# Every number of every run, kept with the results: reports can be made anew without any run.
-# Runs that differ from those there in times only leave the files as they are, hence `update`.
+# Every number of every run, kept with the results, so that reports can be made anew without any run,
+# and every declared contrast as better, worse, equivalent or undecided. Runs that differ from those
+# there in times only leave the files as they are, hence `update`.
 rule archive:
     input:
         expand(
@@ -9,31 +10,14 @@ rule archive:
         ),
         lambda wildcards: quality_files(wildcards.scale),
         grid="runs/{scale}/_collected/grid.tsv",
+        experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
     output:
         update("results/{scale}/runs.csv"),
         update("results/{scale}/runs.parquet"),
         update("results/{scale}/responses.parquet"),
-    log:
-        "logs/{scale}/archive.log",
-    conda:
-        "../envs/refblend.yaml"
-    params:
-        numerics=numerics("report"),
-    shell:
-        "refblend study archive --scale {wildcards.scale:q} > {log:q} 2>&1"
-
-
-# Every declared contrast of all experiments: better, worse, equivalent or undecided.
-rule verdicts:
-    input:
-        "results/{scale}/runs.csv",
-        "results/{scale}/runs.parquet",
-        "results/{scale}/responses.parquet",
-        experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
-    output:
         "results/{scale}/verdicts.csv",
     log:
-        "logs/{scale}/verdicts.log",
+        "logs/{scale}/archive.log",
     wildcard_constraints:
         scale=f"{config['scale']}|smoke",  # the target `smoke` is of that scale, whatever is set
     conda:
@@ -41,4 +25,4 @@ rule verdicts:
     params:
         numerics=numerics("report"),
     shell:
-        "refblend study verdicts --scale {wildcards.scale:q} > {log:q} 2>&1"
+        "refblend study archive --scale {wildcards.scale:q} > {log:q} 2>&1"

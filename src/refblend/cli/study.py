@@ -139,23 +139,17 @@ def report(name: Name, scale: Scale, out: OutFolder = None) -> None:
 
 @app.command(epilog=_example("archive --scale cpu"))
 def archive(scale: Scale) -> None:
-    """Gather every number of every run of the grid in results/<scale>, for `redraw`."""
+    """Gather every number of every run of the grid in results/<scale>, and write verdicts.csv."""
     from refblend.study.design.grid import read_grid
-    from refblend.study.runs.collect import collect, copy_quality, has_quality, write_archive
+    from refblend.study.report.build import Archive
+    from refblend.study.runs.collect import collect, copy_quality, write_archive
 
     out = RESULTS / scale
     collected = collect(read_grid(out / "grid.tsv"), scale, RUNS)
-    if write_archive(collected, out) or not has_quality(MODELS / scale, out):
-        circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
-        copy_quality(MODELS / scale, circumstances, out)
+    write_archive(collected, out)
+    circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
+    copy_quality(MODELS / scale, circumstances, out)
     typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
-
-
-@app.command(hidden=True)
-def verdicts(scale: Scale) -> None:
-    """Write verdicts.csv: every declared contrast as better, worse, equivalent or undecided."""
-    from refblend.study.report.build import Archive
-
     typer.echo(str(Archive.read(_place(scale)).write_verdicts()))
 
 

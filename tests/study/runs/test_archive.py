@@ -5,28 +5,35 @@ from pathlib import Path
 
 import m2_frames
 
-from refblend.study.runs.collect import copy_quality, has_quality, write_archive
+from refblend.study.runs.collect import copy_quality, write_archive
 
 
 def test_runs_that_differ_in_times_only_leave_the_files_as_they_are(tmp_path: Path) -> None:
     runs = m2_frames.collected([("off", 1), ("linear", 1)])
-    assert write_archive(runs, tmp_path)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    slower = replace(runs, runs=runs.runs.assign(wall_time_s=99.0, commit="b"))
-    assert not write_archive(slower, tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    assert write_archive(replace(runs, metrics=runs.metrics.assign(value=0.5)), tmp_path)
+    write_archive(runs, tmp_path)
+    before = content(tmp_path)
+    write_archive(replace(runs, runs=runs.runs.assign(wall_time_s=99.0, commit="b")), tmp_path)
+    assert content(tmp_path) == before
+    write_archive(replace(runs, metrics=runs.metrics.assign(value=0.5)), tmp_path)
+    assert content(tmp_path) != before
 
 
-def test_measurements_of_the_models_are_kept_too(tmp_path: Path) -> None:
-    for place in ("models/quality/actor.json", "made/judge_weak.json"):
-        (tmp_path / place).parent.mkdir(parents=True)
-        (tmp_path / place).write_text("{}")
-    out = tmp_path / "results"
-    assert not has_quality(tmp_path / "models", out)
-    copy_quality(tmp_path / "models", tmp_path / "made", out)
-    assert has_quality(tmp_path / "models", out)
-    kept = sorted(str(path.relative_to(out)) for path in out.rglob("*.json"))
-    assert kept == ["quality/actor.json", "quality/circumstances/judge_weak.json"]
-    (tmp_path / "models/quality/actor.json").write_text('{"greedy": 0.2}')
-    assert not has_quality(tmp_path / "models", out)
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_measurements_of_the_models_are_kept_with_their_times(tmp_path: Path) -> None:
+    models, made, out = (tmp_path / name for name in ("models", "made", "results"))
+    measured, when = models / "quality/actor.json", made / "judge_weak.json"
+    for file in (measured, when):
+        file.parent.mkdir(parents=True)
+        file.write_text("1")
+    copy_quality(models, made, out)
+    kept = {"quality/actor.json": b"1", "quality/circumstances/judge_weak.json": b"1"}
+    assert content(out) == kept
+    when.write_text("2")
+    copy_quality(models, made, out)
+    assert content(out) == kept, "the same, measured at another time"
+    measured.write_text("2")
+    copy_quality(models, made, out)
+    assert content(out) == dict.fromkeys(kept, b"2")

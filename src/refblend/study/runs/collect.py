@@ -173,20 +173,15 @@ def read_collected(folder: Path) -> Collected:
         ) from None
 
 
-def write_archive(collected: Collected, out: Path) -> bool:
-    """Write the numbers of all runs of a scale, unless those there differ in times only.
-
-    Returns:
-        Whether they were written.
-    """
+def write_archive(collected: Collected, out: Path) -> None:
+    """Write the numbers of all runs of a scale, unless those there differ in times only."""
     with suppress(StudyError):
         frames = zip(_numbers(read_collected(out)), _numbers(collected), strict=True)
         if all(archived.equals(new) for archived, new in frames):
             for name in COLLECTED:
                 os.utime(out / name)  # the workflow's outputs are up to date
-            return False
+            return
     write_collected(collected, out)
-    return True
 
 
 def _numbers(collected: Collected) -> list[pd.DataFrame]:
@@ -199,16 +194,15 @@ def _numbers(collected: Collected) -> list[pd.DataFrame]:
     ]
 
 
-def has_quality(models: Path, out: Path) -> bool:
-    """Whether a scale's archive has the measurements of its embedded models."""
-    measured = {file.name: file.read_bytes() for file in (models / QUALITY).glob("*.json")}
-    archived = {file.name: file.read_bytes() for file in (out / QUALITY).glob("*.json")}
-    return measured.items() <= archived.items()
-
-
 def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
     """Copy measurements of a scale's embedded models, and when and where they were made, to its
-    archive; there are none where the models are not ours."""
+    archive, unless it has the same; there are none where the models are not ours."""
+    measured, archived = (
+        {file.name: file.read_bytes() for file in (folder / QUALITY).glob("*.json")}
+        for folder in (models, out)
+    )
+    if measured.items() <= archived.items():
+        return
     for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
         for file in sorted(source.glob("*.json")):
             copy_file(file, out / place / file.name)
