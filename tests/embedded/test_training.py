@@ -1,6 +1,6 @@
 """The whole chain on a tiny network: clean, sloppy, pairs, three judges, measurements."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import torch
 from refblend.data.tokenizer import load_tokenizer
 from refblend.embedded.actor import train_actor
 from refblend.embedded.architecture import load_model
-from refblend.embedded.judge_data import build_pairs, read_pairs, write_pairs
-from refblend.embedded.judge_training import JudgeChain, train_judge
+from refblend.embedded.judge_data import Pair, build_pairs, read_pairs, write_pairs
+from refblend.embedded.judge_training import train_judge
+from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, Strength
 from refblend.errors import ModelError
 from refblend.files import sha256_tree
 
@@ -19,22 +20,25 @@ from refblend.files import sha256_tree
 @dataclass
 class Chain:
     root: Path
-    judges: JudgeChain
+    recipe: EmbeddedConfig
+    tokenizer: Any
+    pairs: list[Pair]
 
-    def train_judge(self, strength: str, start: Path, out: Path, **changes: Any) -> None:
-        train_judge(replace(self.judges, **changes), strength, start, out)
+    def train_judge(self, strength: Strength, start: Path, out: Path, **changes: Any) -> None:
+        made_from = {"recipe": self.recipe, "pairs": self.root / "pairs.parquet"} | changes
+        train_judge(tokenizer=self.tokenizer, strength=strength, start=start, out=out, **made_from)
 
 
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory, recipe, tokenizer, templates) -> Chain:
+def chain(tmp_path_factory, recipe, tokenizer) -> Chain:
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("models")
     train_actor(recipe, tokenizer, root / "actor_clean", root / "actor")
     actors = {name: load_model(root / name) for name in ("actor", "actor_clean")}
-    pairs = build_pairs(recipe, "train", tokenizer, actors)
-    chain = Chain(root, JudgeChain(recipe, tokenizer, templates, pairs, "hash"))
+    chain = Chain(root, recipe, tokenizer, build_pairs(recipe, "train", tokenizer, actors))
+    write_pairs(root / "pairs.parquet", chain.pairs)
     start = root / "actor_clean"
-    for strength in ("weak", "medium", "strong"):
+    for strength in STRENGTHS:
         chain.train_judge(strength, start, root / f"judge_{strength}")
         start = root / f"judge_{strength}"
     return chain
@@ -68,15 +72,17 @@ def test_chain_of_judges_equals_one_training(chain, recipe, tmp_path) -> None:
     assert torch.equal(weights(tmp_path / "judge"), weights(chain.root / "judge_strong"))
 
 
-@pytest.mark.parametrize(("start", "pairs_hash"), [("actor_clean", "hash"), ("judge_weak", "new")])
-def test_judge_from_the_wrong_start_is_refused(chain, tmp_path, start, pairs_hash) -> None:
+@pytest.mark.parametrize(("start", "count"), [("actor_clean", None), ("judge_weak", 9)])
+def test_judge_from_the_wrong_start_is_refused(chain, tmp_path, start, count) -> None:
+    """The warm start, and the weak judge of other pairs."""
+    pairs = tmp_path / "pairs.parquet"
+    write_pairs(pairs, chain.pairs[:count])
     with pytest.raises(ModelError, match="is not the weak judge"):
-        chain.train_judge("medium", chain.root / start, tmp_path / "judge", pairs_hash=pairs_hash)
+        chain.train_judge("medium", chain.root / start, tmp_path / "judge", pairs=pairs)
 
 
-def test_pairs_come_back_and_have_every_source(chain, tmp_path) -> None:
-    pairs = chain.judges.pairs
-    assert {pair.source for pair in pairs} == {"actor", "actor_clean", "gold", "corruption"}
-    assert all(pair.problem.split == "train" for pair in pairs)
-    write_pairs(tmp_path / "pairs.parquet", pairs)
-    assert read_pairs(tmp_path / "pairs.parquet") == pairs
+def test_pairs_come_back_and_have_every_source(chain) -> None:
+    sources = {"actor", "actor_clean", "gold", "corruption"}
+    assert {pair.source for pair in chain.pairs} == sources
+    assert all(pair.problem.split == "train" for pair in chain.pairs)
+    assert read_pairs(chain.root / "pairs.parquet") == chain.pairs

@@ -9,7 +9,7 @@ import typer
 from refblend import runtime
 from refblend.cli.options import Needed, Panels, Recipe, example
 from refblend.errors import DiskError
-from refblend.files import sha256_file, write_json
+from refblend.files import write_json
 
 app = typer.Typer(
     cls=Panels, help="The embedded models: measure, convert, pack.", no_args_is_help=True
@@ -96,23 +96,13 @@ def judge(
     out: Needed,
 ) -> None:
     """Train one strength of the judge; medium continues from weak, strong from medium."""
-    from refblend.embedded.recipe import load_recipe
-
     _check_models(start=start)
     from refblend.data.tokenizer import load_tokenizer
-    from refblend.embedded.judge_data import read_pairs
-    from refblend.embedded.judge_training import JudgeChain, train_judge
-    from refblend.scoring.templates import load_templates
+    from refblend.embedded.judge_training import train_judge
+    from refblend.embedded.recipe import load_recipe
 
-    settings = load_recipe(recipe)
-    chain = JudgeChain(
-        settings,
-        load_tokenizer(tokenizer),
-        load_templates(settings.scoring_templates),
-        read_pairs(pairs),
-        sha256_file(pairs),
-    )
-    result = train_judge(chain, strength, start, out)
+    settings, tokens = load_recipe(recipe), load_tokenizer(tokenizer)
+    result = train_judge(settings, tokens, pairs, strength, start, out)
     typer.echo(f"{out}: {result.seconds:.0f} s, {result.tokens / result.seconds:,.0f} tokens/s")
 
 

@@ -5,7 +5,6 @@ weak and strong from medium, with the optimiser's state: the chain equals one lo
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,15 @@ import yaml
 
 from refblend.embedded.actor import encode_example
 from refblend.embedded.architecture import count_parameters, fingerprint_of, load_model, save_model
-from refblend.embedded.judge_data import Pair
+from refblend.embedded.judge_data import Pair, read_pairs
 from refblend.embedded.judge_format import copy_answer, render_comparison, render_verdict
 from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, Strength
 from refblend.embedded.sft import Example, Schedule, TrainingResult, make_optimizer, train
 from refblend.errors import ModelError
-from refblend.files import OPTIMIZER_FILE, write_text
+from refblend.files import OPTIMIZER_FILE, sha256_file, write_text
 from refblend.rollout.model_dir import model_record
 from refblend.scoring.prompts import PromptEncoder
-from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates
+from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates, load_templates
 from refblend.seeding import derive_generator
 
 _DRILL_PROMPT = "Compare {own} with {other}."
@@ -82,33 +81,22 @@ def _drill(rng: Any, tokenizer: Any, value_max: int, box_weight: float) -> Examp
     return encode_example(tokenizer, _DRILL_PROMPT.format(own=own, other=other), answer, weights)
 
 
-@dataclass(frozen=True)
-class JudgeChain:
-    """What all strengths of one chain are trained on."""
-
-    recipe: EmbeddedConfig
-    tokenizer: Any
-    templates: ScoringTemplates
-    pairs: Sequence[Pair]
-    pairs_hash: str
-    """Hash of the pairs' file."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of everything that determines the chain's weights."""
-        texts = self.templates.model_dump_json()
-        return fingerprint_of(self.recipe, self.tokenizer, "judge", self.pairs_hash, texts)
-
-
-def train_judge(chain: JudgeChain, strength: Strength, start: Path, out: Path) -> TrainingResult:
-    """Train one part of the chain; save it with the optimiser's state and the templates.
+def train_judge(
+    recipe: EmbeddedConfig, tokenizer: Any, pairs: Path, strength: Strength, start: Path, out: Path
+) -> TrainingResult:
+    """Train one strength of the chain on a file of pairs; save it with the optimiser's state and
+    the templates.
 
     ``start`` is the clean warm start for ``weak``, else the judge of the strength before
     (ModelError if it is another model).
     """
-    settings, fingerprint = chain.recipe.judge, chain.fingerprint
+    settings, templates = recipe.judge, load_templates(recipe.scoring_templates)
+    stream = pair_stream(recipe, tokenizer, templates, read_pairs(pairs))
+    # Everything that determines the chain's weights.
+    made_from = (sha256_file(pairs), templates.model_dump_json())
+    fingerprint = fingerprint_of(recipe, tokenizer, "judge", *made_from)
     model = load_model(start)
-    optimizer = make_optimizer(model, settings.learning_rate, chain.recipe.bfloat16)
+    optimizer = make_optimizer(model, settings.learning_rate, recipe.bfloat16)
     first = 0
     if strength != STRENGTHS[0]:
         before = STRENGTHS[STRENGTHS.index(strength) - 1]
@@ -121,15 +109,14 @@ def train_judge(chain: JudgeChain, strength: Strength, start: Path, out: Path) -
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup_steps,
         first_step=first,
-        bfloat16=chain.recipe.bfloat16,
+        bfloat16=recipe.bfloat16,
     )
-    stream = pair_stream(chain.recipe, chain.tokenizer, chain.templates, chain.pairs)
-    pad = chain.tokenizer.pad_token_id
+    pad = tokenizer.pad_token_id
     result, optimizer = train(model, stream, schedule, pad, f"judge {strength}", optimizer)
 
     def save_companions(directory: Path) -> None:
         torch.save(optimizer.state_dict(), directory / OPTIMIZER_FILE)
-        texts = yaml.safe_dump(chain.templates.model_dump(mode="json"), sort_keys=False)
+        texts = yaml.safe_dump(templates.model_dump(mode="json"), sort_keys=False)
         write_text(directory / TEMPLATES_IN_JUDGE, texts)
 
     facts = {
@@ -138,7 +125,7 @@ def train_judge(chain: JudgeChain, strength: Strength, start: Path, out: Path) -
         "steps": schedule.last_step,
         "parameters": count_parameters(model),
     }
-    save_model(out, model, chain.tokenizer, facts, extra=save_companions)
+    save_model(out, model, tokenizer, facts, extra=save_companions)
     return result
 
 
