@@ -9,7 +9,7 @@ from refblend.rollout.base import Work
 from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
 from refblend.workers import engines
-from refblend.workers.engines import EngineGroup, Part, SplitCall
+from refblend.workers.engines import Part, SplitCall, split
 from refblend.workers.restarts import RestartBudget, WorkerTimeoutError
 from refblend.workers.worker_set import WorkerSet
 
@@ -57,14 +57,12 @@ def last_first(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("last_first")
 def test_answers_come_back_in_the_order_of_the_batch():
     members = [FakeEngine(seconds=seconds) for seconds in (1.0, 2.0, 4.0)]
-    group = EngineGroup(cast("Any", members))
     numbers = list(range(10))
     work = Work([n % 4 for n in numbers], [1] * 10, [1] * 10)
-    call = group.split("double", [numbers], work)
+    call = split(cast("Any", members), "double", [numbers], work)
     assert call.results() == [2 * n for n in numbers]
     assert call.seconds == 4.0
-    shares = {0: 0.75, 1: 0.5, 2: 0.0}
-    assert group.idle_metrics() == {f"perf/judge/idle_share/{i}": s for i, s in shares.items()}
+    assert call.idle_shares == [0.75, 0.5, 0.0]
     assert all(part.answered for part in call.parts)
 
 
@@ -73,11 +71,11 @@ LATE = WorkerTimeoutError("the judge worker did not answer within 5 s", "Raise i
 
 @pytest.mark.usefixtures("last_first")
 def test_an_engine_that_is_late_fails_the_call_or_its_own_share():
-    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine(LATE)]))
+    members = cast("Any", [FakeEngine(), FakeEngine(LATE)])
     work = Work("aabb", [1] * 4, [1] * 4)
     with pytest.raises(WorkerTimeoutError):
-        group.split("double", [[1, 2, 3, 4]], work).results()
-    call = group.split("double", [[1, 2, 3, 4]], work)
+        split(members, "double", [[1, 2, 3, 4]], work).results()
+    call = split(members, "double", [[1, 2, 3, 4]], work)
     assert call.results(lambda error, count: [0] * count) == [2, 4, 0, 0]
     assert [part.answered for part in call.parts] == [True, False]
 
@@ -88,11 +86,11 @@ def test_past_a_deadline_of_its_own_a_judge_s_samples_have_no_score(tiny_config)
     key = "algorithm.ref_quality_score"
     config = tiny_config(f"{key}.scoring.timeout_s=5", f"{key}.invalid_score=0.25")
     workers = WorkerSet(config, cast("Any", None), RestartBudget(1), print)
-    group = EngineGroup(cast("Any", [FakeEngine(), FakeEngine()]))
+    members = cast("Any", [FakeEngine(), FakeEngine()])
     good = JudgeResult(0.75, True, "text")
     futures = [FakeFuture(LATE, 1.0), FakeFuture([good], 1.0)]
     parts = [Part(n, rows, cast("Any", futures[n])) for n, rows in enumerate([[0, 2], [1]])]
-    results, call = workers.judge_results(SplitCall(group, parts, 3))
+    results, call = workers.judge_results(SplitCall(members, parts, 3))
     assert results[1] == good
     late = [results[0], results[2]]
     assert [(v.score, v.valid, v.path) for v in late] == [(0.25, False, "error")] * 2

@@ -9,7 +9,7 @@ import pytest
 from refblend.config import RefblendConfig
 from refblend.errors import ConfigError
 from refblend.rollout.vllm_engine import VllmEngine
-from refblend.workers import groups
+from refblend.workers import groups, worker_set
 from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
 from refblend.workers.restarts import RestartBudget, WorkerDiedError
 from refblend.workers.types import Sequences
@@ -26,7 +26,6 @@ class Recorder:
         self.nodes = nodes or ("here",)
         self.record = [] if record is None else record
         self.asked: list[Any] = []
-        self.engines = [self]
 
     def call(self, method: str, *arguments: Any) -> Any:
         self.asked.append((method, *arguments))
@@ -60,7 +59,7 @@ def test_engines_elsewhere_get_the_bytes_and_others_the_memory(tiny_config, node
     rollout = [Recorder("rollout", node) for node in nodes]
     workers = no_workers(tiny_config())
     workers.groups["actor"] = cast("Any", actor)
-    workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=rollout))
+    workers.engines["rollout"] = cast("Any", rollout)
     workers.push_weights(version=4)
     assert workers.version == 4
     assert actor.asked == [(method,) for method in asked]
@@ -80,7 +79,7 @@ def test_the_death_of_the_actor_in_a_push_is_not_the_engine_s(tiny_config):
 
     workers = no_workers(tiny_config())
     workers.groups["actor"] = cast("Any", Lost("actor"))
-    workers.engines["rollout"] = cast("Any", SimpleNamespace(engines=[Lost("rollout")]))
+    workers.engines["rollout"] = [cast("Any", Lost("rollout"))]
     with pytest.raises(WorkerDiedError, match="actor"):
         workers.push_weights(version=1)
 
@@ -93,22 +92,12 @@ SHARED = (
 )
 
 
-class Engines(Recorder):
-    def call(self, method: str, *arguments: Any) -> Any:
-        found = super().call(method, *arguments)
-        return [found] if method in ("sleep", "wake_up") else found
-
-    def split(self, method: str, columns: Any, work: Any) -> Any:
-        self.record.append(f"{self.role} {method}")
-        return SimpleNamespace(group=self, parts=[], results=lambda instead=None: [])
-
-
 def workers_of(config: RefblendConfig) -> tuple[WorkerSet, list[str]]:
     record: list[str] = []
     workers = no_workers(config)
     workers.groups["actor"] = cast("Any", Recorder("actor", record=record))
     for role in ("rollout", "judge"):
-        workers.engines[role] = cast("Any", Engines(role, record=record))
+        workers.engines[role] = [cast("Any", Recorder(role, record=record))]
     return workers, record
 
 
@@ -125,8 +114,14 @@ def one_step(workers: WorkerSet, version: int) -> None:
 
 @pytest.fixture
 def no_ray(monkeypatch):
-    """``ray.put`` would start a cluster."""
+    """``ray.put`` would start a cluster; engines write down what they are asked together."""
+
+    def split(engines: Any, method: str, columns: Any, work: Any) -> Any:
+        engines[0].record.append(f"{engines[0].role} {method}")
+        return SimpleNamespace(parts=[], idle_shares=[], results=lambda instead=None: [])
+
     monkeypatch.setattr(groups.ray, "put", lambda value: value)
+    monkeypatch.setattr(worker_set, "split", split)
 
 
 def test_one_works_at_a_time_and_weights_wake_before_the_cache(tiny_config, no_ray):

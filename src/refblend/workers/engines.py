@@ -26,9 +26,9 @@ class Part:
 
 @dataclass
 class SplitCall:
-    """A call whose rows are under way on several engines; made by :meth:`EngineGroup.split`."""
+    """A call whose rows are under way on several engines; made by :func:`split`."""
 
-    group: "EngineGroup"
+    engines: Sequence[WorkerGroup]
     parts: list[Part]
     size: int
     """Rows of the call."""
@@ -36,13 +36,15 @@ class SplitCall:
     """Monotonic clock, in seconds."""
     seconds: float = 0.0
     """What the slowest engine worked (:attr:`Future.seconds`), once all were waited for."""
+    idle_shares: list[float] = field(default_factory=list)
+    """Each engine's share of that time without work, where there are several."""
 
     def results(
         self, instead: Callable[[WorkerTimeoutError, int], Sequence[Any]] | None = None
     ) -> list[Any]:
         """The answers of all rows, in order; ``instead`` supplies those that miss the deadline."""
         answers: list[Any] = [None] * self.size
-        deadline = time.monotonic() + self.group.engines[0].timeout_s
+        deadline = time.monotonic() + self.engines[0].timeout_s
         waiting, worked = list(self.parts), {}
         while waiting:
             part = _first_done(waiting, deadline)
@@ -59,8 +61,9 @@ class SplitCall:
             for row, answer in zip(part.rows, found, strict=True):
                 answers[row] = answer
         self.seconds = max(worked.values(), default=0.0)
-        busy = (worked.get(engine, 0.0) for engine in range(self.group.size))
-        self.group.idle_shares = [1 - t / self.seconds if self.seconds else 1.0 for t in busy]
+        if len(self.engines) > 1:
+            busy = (worked.get(engine, 0.0) for engine in range(len(self.engines)))
+            self.idle_shares = [1 - t / self.seconds if self.seconds else 1.0 for t in busy]
         return answers
 
 
@@ -80,44 +83,13 @@ def _first_done(parts: Sequence[Part], deadline: float) -> Part:
     return by_reference[done[0]] if done else parts[0]
 
 
-class EngineGroup:
-    """The engines of one role, each a group of one process that is replaced alone."""
-
-    def __init__(self, engines: Sequence[WorkerGroup]) -> None:
-        self.engines = list(engines)
-        self.role = engines[0].role
-        self.idle_shares = [0.0] * self.size
-        """Of the last split call: each engine's share of its time without work."""
-
-    @property
-    def size(self) -> int:
-        """Number of engines."""
-        return len(self.engines)
-
-    def ready(self) -> None:
-        """Wait until every engine is up."""
-        for engine in self.engines:
-            engine.ready()
-
-    def kill(self) -> None:
-        """End all engines at once."""
-        for engine in self.engines:
-            engine.kill()
-
-    def call(self, method: str, *arguments: Any) -> list[Future]:
-        """Call a method with the same arguments on every engine, without waiting."""
-        return [engine.call(method, *arguments) for engine in self.engines]
-
-    def split(self, method: str, columns: Sequence[Sequence[Any]], work: Work) -> SplitCall:
-        """Call a method on each engine with its rows of all columns, without waiting."""
-        parts = []
-        for number, rows in enumerate(split_rows(work, self.size)):
-            if rows:
-                own = [[column[row] for row in rows] for column in columns]
-                parts.append(Part(number, rows, self.engines[number].call(method, *own)))
-        return SplitCall(self, parts, len(work.keys))
-
-    def idle_metrics(self) -> dict[str, float]:
-        """``perf/<role>/idle_share/<engine>``; nothing for a single engine."""
-        shares = self.idle_shares if self.size > 1 else []
-        return {f"perf/{self.role}/idle_share/{i}": share for i, share in enumerate(shares)}
+def split(
+    engines: Sequence[WorkerGroup], method: str, columns: Sequence[Sequence[Any]], work: Work
+) -> SplitCall:
+    """Call a method on each engine with its rows of all columns, without waiting."""
+    parts = []
+    for number, rows in enumerate(split_rows(work, len(engines))):
+        if rows:
+            own = [[column[row] for row in rows] for column in columns]
+            parts.append(Part(number, rows, engines[number].call(method, *own)))
+    return SplitCall(engines, parts, len(work.keys))

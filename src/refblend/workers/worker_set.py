@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from refblend.rollout.base import Generation, GenerationRequest, Work, work_of
 from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates
-from refblend.workers.engines import EngineGroup, SplitCall
+from refblend.workers.engines import SplitCall, split
 from refblend.workers.groups import Future, WorkerGroup, share
 from refblend.workers.pools import Place, ResourcePools
 from refblend.workers.restarts import RestartBudget, WorkerTimeoutError, reason_of
@@ -35,8 +36,10 @@ class WorkerSet:
     """Tells the user of a worker that is up, and of a replacement."""
     groups: dict[str, WorkerGroup] = field(default_factory=dict)
     """The ranks of each role with a network."""
-    engines: dict[str, EngineGroup] = field(default_factory=dict)
-    """The engines of each role that has such."""
+    engines: dict[str, list[WorkerGroup]] = field(default_factory=dict)
+    """The engines of each role that has such, each a group of one process."""
+    idle_shares: dict[str, list[float]] = field(default_factory=dict)
+    """:attr:`SplitCall.idle_shares` of each such role's last call."""
     version: int = 0
     """The step whose weights the rollout engines hold; 0: those they started with."""
     asleep: set[str] = field(default_factory=set)
@@ -62,9 +65,10 @@ class WorkerSet:
                 roles_of(config), key=lambda r: (r.engine_model is None, _shares_gpu(r, config))
             ):
                 workers._launch(role, total_steps)
-            for group in workers._all():
-                group.ready()
-                notify(f"{group.role} is ready ({time.monotonic() - begin:.1f} s)")
+            for role_name, groups in workers._all().items():
+                for group in groups:
+                    group.ready()
+                notify(f"{role_name} is ready ({time.monotonic() - begin:.1f} s)")
         except BaseException:
             # Their resources would stay reserved, and the next attempt would wait for them.
             workers.shutdown()
@@ -89,19 +93,18 @@ class WorkerSet:
             restore = partial(self._restore_engine, role, number)
             return WorkerGroup(role, config, places, (), account, restore)
 
-        engines: list[WorkerGroup] = []
+        engines = self.engines[role.name] = []
         for number in range(count):
             engines.append(engine(number))
-            self.engines[role.name] = EngineGroup(engines)
             if _shares_gpu(role, config):
                 engines[-1].ready()
             if _sleeps(role, config):  # before the next one looks for free memory
                 engines[-1].call("sleep").results()
                 self.asleep.add(role.name)
 
-    def _all(self) -> list[WorkerGroup | EngineGroup]:
-        """Everything that runs, engines first, in the order of its launch."""
-        return [*self.engines.values(), *self.groups.values()]
+    def _all(self) -> dict[str, list[WorkerGroup]]:
+        """Everything that runs by its role, engines first, in the order of its launch."""
+        return self.engines | {name: [group] for name, group in self.groups.items()}
 
     def begin_run(
         self, config: RefblendConfig, budget: RestartBudget, notify: Callable[[str], None]
@@ -111,7 +114,7 @@ class WorkerSet:
         ranks = [group for name, group in self.groups.items() if ROLES[name].remembers]
         calls = [group.call("begin_run", config.trainer.seed) for group in ranks]
         for name, engines in self.engines.items():
-            calls += engines.call("begin_run") if ROLES[name].remembers else []
+            calls += [e.call("begin_run") for e in engines if ROLES[name].remembers]
         _wait_all(calls)
         self.push_weights(version=0)
 
@@ -123,7 +126,7 @@ class WorkerSet:
 
     def shutdown(self) -> None:
         """End every process and give the resources back."""
-        for group in self._all():
+        for group in chain.from_iterable(self._all().values()):
             group.kill()
         self.pools.remove()
 
@@ -135,8 +138,9 @@ class WorkerSet:
         """Sample with the current weights; WorkerError if an engine has others than ``version``."""
         if ROLLOUT.name in self.asleep:
             self.push_weights(self.version)
-        call = self.engines[ROLLOUT.name].split("generate", [requests], work_of(requests))
+        call = split(self.engines[ROLLOUT.name], "generate", [requests], work_of(requests))
         generations: list[Generation] = call.results()
+        self.idle_shares[ROLLOUT.name] = call.idle_shares
         stale = {g.weight_version for g in generations} - {version}
         if stale:
             raise WorkerError(
@@ -149,8 +153,8 @@ class WorkerSet:
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
     ) -> SplitCall | None:
         """Launch the judge on all responses, see :meth:`judge_results`; None when no judge runs."""
-        judge = self.engines.get(ROLLOUT.name if self.config.shares_judge else JUDGE.name)
-        if judge is None:
+        engines = self.engines.get(ROLLOUT.name if self.config.shares_judge else JUDGE.name)
+        if engines is None:
             return None
         self._rest(ROLLOUT)
         self._wake(JUDGE)
@@ -160,7 +164,7 @@ class WorkerSet:
             [len(question) / CHARS_PER_TOKEN for question in questions],
             [len(response) / CHARS_PER_TOKEN + answer for response in responses],
         )
-        return judge.split("generate_quality_score", [questions, responses, seeds], work)
+        return split(engines, "generate_quality_score", [questions, responses, seeds], work)
 
     def judge_results(self, pending: SplitCall) -> tuple[list[JudgeResult], CallStats]:
         """Wait for the judge: one result per response and its metrics. Late ones are failures."""
@@ -170,7 +174,8 @@ class WorkerSet:
             return [JudgeResult(invalid_score, False, "error", str(error))] * count
 
         results = pending.results(instead=failed)
-        answered = [pending.group.engines[part.engine] for part in pending.parts if part.answered]
+        self.idle_shares[JUDGE.name] = pending.idle_shares
+        answered = [pending.engines[part.engine] for part in pending.parts if part.answered]
         calls = [engine.call("last_call") for engine in answered]
         stats = CallStats.merged([call.result() for call in calls])
         self._rest(JUDGE)
@@ -181,20 +186,20 @@ class WorkerSet:
         for role in roles:
             there = role.name in self.engines and role.name not in self.asleep
             if there and _sleeps(role, self.config):
-                _wait_all(self.engines[role.name].call("sleep"))
+                _wait_all([engine.call("sleep") for engine in self.engines[role.name]])
                 self.asleep.add(role.name)
 
     def _wake(self, role: Role, tags: list[str] | None = None) -> None:
         """The engines take memory again, of ``weights`` first where these are pushed."""
         if role.name in self.asleep:
-            _wait_all(self.engines[role.name].call("wake_up", tags))
+            _wait_all([engine.call("wake_up", tags) for engine in self.engines[role.name]])
         if tags != ["weights"]:
             self.asleep.discard(role.name)
 
     def idle_metrics(self, role: Role) -> dict[str, float]:
         """How long each of several engines had nothing to do in the role's last call."""
-        engines = self.engines.get(role.name)
-        return engines.idle_metrics() if engines else {}
+        shares = self.idle_shares.get(role.name, [])
+        return {f"perf/{role.name}/idle_share/{i}": share for i, share in enumerate(shares)}
 
     def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
@@ -232,7 +237,7 @@ class WorkerSet:
         self._rest(JUDGE)
         # The cache comes last: the actor's copy of the weights is still on the device.
         self._wake(ROLLOUT, ["weights"])
-        self._push(self.engines[ROLLOUT.name].engines, version)
+        self._push(self.engines[ROLLOUT.name], version)
         self._wake(ROLLOUT, ["kv_cache"])
 
     def _push(self, engines: Sequence[WorkerGroup], version: int) -> None:
@@ -254,7 +259,7 @@ class WorkerSet:
     def _restore_engine(self, role: Role, number: int) -> None:
         """Bring a fresh engine to where the lost one was; the others keep what they have."""
         if role is ROLLOUT and self.version:
-            self._push(self.engines[role.name].engines[number : number + 1], self.version)
+            self._push(self.engines[role.name][number : number + 1], self.version)
 
     def save(self, directory: Path) -> None:
         """Write what was learned to ``directory/<role>``, or CheckpointError."""
