@@ -4,7 +4,6 @@ import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import json
 import logging
 import os
 import platform
@@ -77,9 +76,7 @@ LIBRARIES = (
 
 
 def collect_provenance(
-    config: Mapping[str, Any],
     inputs: InputHashes,
-    seed: int,
     previous: Mapping[str, Any] | None = None,
     changes: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -87,9 +84,8 @@ def collect_provenance(
 
     The sessions of ``previous``, the record before a resume, are kept, so that times and energy add
     up; a session that was killed has no end. ``changes`` lists what is different from the session
-    before ("key: old → new"). Of the resolved configuration only a hash is recorded.
+    before ("key: old → new").
     """
-    text = json.dumps(config, sort_keys=True, default=str)
     origin = circumstances()
     session = {
         "start": _now(),
@@ -100,10 +96,7 @@ def collect_provenance(
         "changes": list(changes),
     }
     return {
-        "seed": seed,
-        "config_sha256": hashlib.sha256(text.encode()).hexdigest(),
         **origin,
-        "lock": lock_hashes(PACKAGE),
         "data": inputs.data,
         "models": inputs.models,
         "sessions": [*(previous or {}).get("sessions", []), session],
@@ -232,15 +225,6 @@ def _tell_foreign(directory: Path) -> None:
         "not recorded. To change that: git config --global --add safe.directory <repository>",
         directory,
     )
-
-
-def lock_hashes(start: Path) -> dict[str, str]:
-    """SHA-256 of ``requirements/*.lock`` in the nearest parent that has them; may be empty."""
-    for parent in (start, *start.parents):
-        locks = sorted((parent / "requirements").glob("*.lock"))
-        if locks:
-            return {lock.name: sha256_file(lock) for lock in locks}
-    return {}
 
 
 def library_versions() -> dict[str, str]:

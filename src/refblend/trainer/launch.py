@@ -182,10 +182,7 @@ class _Run:
         path = run_dir / "provenance.json"
         write_json(run_dir / "config.json", config.resolved())
         previous = read_previous(path) if path.exists() else None
-        changes = list(map(str, prepared.changes))
-        record = collect_provenance(
-            config.resolved(), self.inputs, config.trainer.seed, previous, changes
-        )
+        record = collect_provenance(self.inputs, previous, list(map(str, prepared.changes)))
         write_json(path, record)
         energy = config.trainer.energy
         with EnergyMeter(config.trainer.country_iso_code) if energy else nullcontext() as meter:
