@@ -100,7 +100,7 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
         # Without an entropy bonus nothing is learned from it: spare its backward pass.
         bonus = cfg.entropy_coeff != 0.0
         entropy = scatter_tokens(token_entropy if bonus else token_entropy.detach(), batch, *shape)
-        part = targets.select(rows).to(self.device)
+        part = targets.select(rows, self.device)
         mask = part.response_mask
         scale = self.scale(mini) | {"loss_agg_mode": cfg.loss_agg_mode}
         policy = compute_policy_loss(
@@ -190,7 +190,7 @@ class CriticWorker(TrainableRank[ValueTargets]):
         """The clipped squared error of the values."""
         batch = pad_batch(sequences, rows, self.device)
         shape = (len(rows), sequences.response_width)
-        part = targets.select(rows).to(self.device)
+        part = targets.select(rows, self.device)
         loss, clipfrac = compute_value_loss(
             vpreds=scatter_tokens(self.network(batch), batch, *shape),
             returns=part.returns,

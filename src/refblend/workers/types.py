@@ -3,7 +3,7 @@
 Legend: B sequences (prompts × n), T longest response of the batch.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -86,18 +86,12 @@ def merge_shards(shards: Sequence[Shard], num_rows: int) -> tuple[Tensor, ...]:
 class TokenTensors:
     """Base of update batches: every field is a tensor (B, T) or None."""
 
-    def select(self, rows: Sequence[int]) -> Self:
-        """The same fields for these rows."""
+    def select(self, rows: Sequence[int], device: torch.device) -> Self:
+        """The same fields for these rows, on a device."""
         index = torch.as_tensor(list(rows), dtype=torch.long)
-        return self._map(lambda tensor: tensor[index])
-
-    def to(self, device: torch.device) -> Self:
-        """The same fields on a device."""
-        return self._map(lambda tensor: tensor.to(device))
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return type(self)(**{k: None if v is None else change(v) for k, v in values.items()})
+        chosen = {k: v if v is None else v[index].to(device) for k, v in values.items()}
+        return type(self)(**chosen)
 
 
 @dataclass(frozen=True)

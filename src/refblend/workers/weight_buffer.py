@@ -21,15 +21,6 @@ because rows are multiples of it in every model worth training."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a tensor lies in the buffer."""
-
-    offset: int
-    """In bytes."""
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class PackedWeights:
     """What an engine needs to read the weights; small, it travels with the call."""
 
@@ -40,17 +31,15 @@ class PackedWeights:
     size: int
     """In bytes."""
     dtype: torch.dtype
-    places: Mapping[str, Place]
-    """By Hugging Face name."""
+    places: Mapping[str, tuple[int, tuple[int, ...]]]
+    """Each tensor's offset in bytes, and shape, by its Hugging Face name."""
 
     def tensors(self, memory: Tensor) -> dict[str, Tensor]:
         """Views of the weights in ``memory``, the buffer's bytes."""
         width = self.dtype.itemsize
         return {
-            name: memory[place.offset : place.offset + width * int(np.prod(place.shape))]
-            .view(self.dtype)
-            .view(place.shape)
-            for name, place in self.places.items()
+            name: memory[offset : offset + width * int(np.prod(shape))].view(self.dtype).view(shape)
+            for name, (offset, shape) in self.places.items()
         }
 
 
@@ -77,7 +66,7 @@ class WeightBuffer:
     def _allocate(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> None:
         places, size = {}, 0
         for name, tensor in weights.items():
-            places[name] = Place(size, tuple(tensor.shape))
+            places[name] = size, tuple(tensor.shape)
             size += -(-tensor.numel() * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         self._file = os.memfd_create("refblend-weights", os.MFD_CLOEXEC)
         os.posix_fallocate(self._file, 0, size)
