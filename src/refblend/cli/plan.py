@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refblend.cli.options import Scale, with_options
-from refblend.errors import StudyError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,21 +49,11 @@ def plan(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps instead of the configuration's.")
     ] = None,
-    gpus_per_run: Annotated[
-        int | None, typer.Option(min=1, help="GPUs that a run needs; scales on GPUs only.")
-    ] = None,
 ) -> None:
     """Estimate the cost of a study from the finished runs of results/<scale>, the newest first."""
     from refblend.study.design.grid import build_grid
-    from refblend.study.design.jobs import EMBEDDED
     from refblend.study.planning import costs
 
-    on_gpus, given_gpus = scale not in EMBEDDED, gpus_per_run is not None
-    if on_gpus != given_gpus:
-        raise StudyError(
-            f"--gpus-per-run is {'given' if given_gpus else 'missing'} at scale {scale}",
-            "Give it at scales on GPUs, and only there; `refblend check` prints a run's GPUs.",
-        )
     found = Path("results").glob(f"{scale}/*/tables/resources.csv")
     tables = sorted(found, key=lambda path: path.stat().st_mtime_ns)  # the last one counts
     measured = costs.measured_costs(costs.read_resources(tables))
@@ -72,10 +61,9 @@ def plan(
     stated = {name: value for name, value in vars(given).items() if value is not None}
     planned = costs.plan_study(
         grid,
-        costs.planned_steps(grid, scale, "params", steps),
+        costs.planned_runs(grid, scale, "params", steps),
         costs.arm_costs(list(dict.fromkeys(grid["arm"])), measured, stated),
         slots,
-        gpus_per_run,
     )
     _show(planned, [str(path) for path in tables])
 

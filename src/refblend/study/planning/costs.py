@@ -17,6 +17,7 @@ import pandas as pd
 from refblend.documents import shorten
 from refblend.errors import Problems, StudyError
 from refblend.study.design.grid import resolve_arm, unique_runs
+from refblend.study.design.workflow import gpus_to_train
 
 SECONDS_PER_HOUR = 3600.0
 RESOURCE_COLUMNS = (
@@ -142,16 +143,19 @@ def _options(names: Sequence[str]) -> str:
     return ", ".join(f"--{name.replace('_', '-')}" for name in names)
 
 
-def planned_steps(
+def planned_runs(
     grid: pd.DataFrame, scale: str, params: str | Path = "params", given: int | None = None
-) -> dict[str, int]:
-    """Training steps of every arm: given, or ``trainer.total_training_steps``.
+) -> pd.DataFrame:
+    """Each arm's training steps, given or ``trainer.total_training_steps``, and a run's GPUs.
+
+    Returns:
+        Columns ``steps`` and ``gpus``.
 
     Raises:
         StudyError: an arm's number of steps depends on its data and is not given.
         ConfigError: an arm's configuration is not acceptable.
     """
-    steps: dict[str, int] = {}
+    found: dict[str, dict[str, int]] = {}
     for row in unique_runs(grid).drop_duplicates("arm").itertuples():
         config = resolve_arm(json.loads(row.overrides), scale, params)
         planned = given or config.trainer.total_training_steps
@@ -162,8 +166,8 @@ def planned_steps(
                 f"in batches of {config.data.train_batch_size})",
                 "Give them with --steps; `refblend check` prints them.",
             )
-        steps[str(row.arm)] = planned
-    return steps
+        found[str(row.arm)] = {"steps": planned, "gpus": gpus_to_train(config)}
+    return pd.DataFrame.from_dict(found, orient="index")
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ class StudyPlan:
     energy_kwh: float | None
     kg_co2e: float | None
     arms: pd.DataFrame
-    """By arm: what :func:`arm_costs` gives, and ``runs``, ``steps`` and ``hours_per_run``."""
+    """By arm: ``runs``, ``hours_per_run``, those of :func:`planned_runs` and :func:`arm_costs`."""
 
 
 def makespan(durations: Sequence[float], places: int) -> float:
@@ -193,38 +197,31 @@ def makespan(durations: Sequence[float], places: int) -> float:
 
 
 def plan_study(
-    grid: pd.DataFrame,
-    steps: Mapping[str, int],
-    costs: pd.DataFrame,
-    slots: int,
-    gpus_per_run: int | None = None,
+    grid: pd.DataFrame, planned: pd.DataFrame, costs: pd.DataFrame, slots: int
 ) -> StudyPlan:
     """Schedule every run of a grid and add up what it costs; shared runs count once.
 
-    ``costs`` are those of :func:`arm_costs`. ``slots`` are cores, one per run, or GPUs, of which a
-    run needs ``gpus_per_run`` (None on the CPU).
+    ``planned`` is of :func:`planned_runs`, ``costs`` of :func:`arm_costs`. ``slots`` are cores, one
+    per run, or GPUs: at a time run as many as would if each needed those of the largest.
 
     Raises:
         StudyError: not even one run fits.
     """
-    places = slots // (gpus_per_run or 1)
+    gpus = int(planned.gpus.max())
+    places = slots // max(1, gpus)
     if places < 1:
-        raise StudyError(
-            f"a run needs {gpus_per_run or 1} of --slots and there are {slots}",
-            "Raise --slots or lower --gpus-per-run.",
-        )
+        raise StudyError(f"a run needs {gpus} of --slots and there are {slots}", "Raise --slots.")
     runs = unique_runs(grid).groupby("arm", sort=False).size()
-    arms = costs.loc[runs.index].assign(runs=runs, steps=pd.Series(steps))
+    arms = costs.loc[runs.index].join(planned).assign(runs=runs)
     seconds = arms.startup_seconds + arms.steps * arms.step_seconds
     arms["hours_per_run"] = seconds / SECONDS_PER_HOUR
     durations = arms.hours_per_run.repeat(runs)
-    hours = float(durations.sum())
     energy = arms.hours_per_run * runs * arms.watts / 1000
     return StudyPlan(
         places=places,
         runs=len(durations),
-        run_hours=hours,
-        gpu_hours=None if gpus_per_run is None else hours * gpus_per_run,
+        run_hours=float(durations.sum()),
+        gpu_hours=float((arms.hours_per_run * runs * arms.gpus).sum()) if gpus else None,
         makespan_hours=makespan(durations.tolist(), places),
         peak_memory_gb=float(arms.memory_gb.repeat(runs).nlargest(places).sum()),
         energy_kwh=_known_sum(energy),
