@@ -24,7 +24,12 @@ from refblend.study.design.arms import Arm
 from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec
 
-BLEND = "algorithm.ref_quality_score.enable"
+SECTION = "algorithm.ref_quality_score"
+BLEND = f"{SECTION}.enable"
+FIXED = ("strategy", "method", "entropy_level", "max_weight", "placement", "groups")
+FIXED += ("weight_per_length", "max_weight_warmup_steps")
+"""Keys that a recommended blend sets even where the arm leaves them at their defaults: a user's
+configuration may have others."""
 WIDTH = 98
 
 
@@ -107,11 +112,15 @@ def table(found: list[Recommendation]) -> pd.DataFrame:
     return frame.rename(columns={"arm": "best blend"})
 
 
-def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str) -> str:
-    """YAML that overrides a configuration; the comment above it says how sure it is."""
+def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str, arm: Arm) -> str:
+    """YAML that overrides a configuration; the comment above it says how sure it is.
+
+    ``arm``: the chosen one, resolved.
+    """
     arms = spec.arms_of(scale)
     settings: dict[str, Any] = {BLEND: chosen.blends}
     if chosen.blends:
+        settings |= {f"{SECTION}.{key}": arm.setting(f"{SECTION}.{key}") for key in FIXED}
         own = arms[chosen.arm].items()
         settings |= {key: value for key, value in own if key.startswith("algorithm.")}
     setting = [f"{key}={value}" for key, value in arms[chosen.baseline].items() if key != BLEND]
@@ -131,12 +140,17 @@ def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str) -> str:
 
 
 def write_overlays(
-    found: list[Recommendation], experiments: Mapping[str, ExperimentSpec], scale: str, out: Path
+    found: list[Recommendation],
+    experiments: Mapping[str, ExperimentSpec],
+    arms: Mapping[str, Arm],
+    scale: str,
+    out: Path,
 ) -> list[Path]:
     """Write ``<regime>.yaml`` of every regime below ``out``."""
     paths = []
     for chosen in found:
         path = out / f"{chosen.regime}.yaml"
-        write_text(path, overlay(chosen, experiments[chosen.experiment], scale))
+        text = overlay(chosen, experiments[chosen.experiment], scale, arms[chosen.arm])
+        write_text(path, text)
         paths.append(path)
     return paths

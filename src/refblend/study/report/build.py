@@ -234,7 +234,7 @@ class Archive:
                 "no experiment compares a blend with the baseline of a regime",
                 "Declare `regimes` in a file of params/study (docs/explanation/recommendation.md).",
             )
-        return write_overlays(found, specs, self.place.scale, out)
+        return write_overlays(found, specs, arms, self.place.scale, out)
 
     def redraw(self, reports: Collection[str] = (), out: Path | None = None) -> Iterator[Path]:
         """Write the verdicts and all reports of the scale, or some, each when it is written.
