@@ -5,12 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 from viewed_run import CONFIG, RESPONSES, response, write_run
 
 from refblend.cli.main import app
 from refblend.errors import DataError
-from refblend.viewer.run import best_and_worst, outcome
+from refblend.viewer.console import show_end
+from refblend.viewer.run import Run, best_and_worst, outcome
 
 
 def show(*arguments: object, width: int = 100) -> str:
@@ -41,6 +43,15 @@ def test_header_metrics_and_responses(run_dir: Path) -> None:
     assert "truth     7" in worst
     assert not any(f"answer {n}" in text for n in (0, 1))
     assert "\x1b[31m" not in text, "a model's text does not steer the terminal"
+
+
+def test_a_run_that_has_just_ended_says_where_its_model_is(tmp_path: Path, capsys) -> None:
+    path = write_run(tmp_path / "r")
+    (path / "checkpoints" / "global_step_2").mkdir(parents=True)
+    show_end(Run.open(path), Console())
+    said = capsys.readouterr().out.splitlines()
+    assert f"model      {path}/checkpoints/global_step_2/actor" in said
+    assert said[0] == f"{path}: finished, step 2, 1.5 min, commit 01234567 with changes"
 
 
 def test_a_step_is_chosen_or_refused(tmp_path: Path) -> None:

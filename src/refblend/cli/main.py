@@ -88,12 +88,13 @@ def train(
         from refblend.trainer import launch
 
     if numbers is None:
-        _show(settings.trainer.default_local_dir, launch.train(settings, overwrite))
+        launch.train(settings, overwrite)
+        _show(settings.trainer.default_local_dir)
         return
     failed = []
     for run, summary in launch.train_seeds(settings, numbers, overwrite):
         if summary["status"] == "finished":
-            _show(run.trainer.default_local_dir, summary)
+            _show(run.trainer.default_local_dir)
         else:
             _tell_error(f"seed {run.trainer.seed}: {summary['reason']}")
             failed.append(run.trainer.seed)
@@ -115,10 +116,11 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _show(run_dir: str, summary: dict[str, Any]) -> None:
-    from refblend.trainer.summary import show_end
+def _show(run_dir: str) -> None:
+    from refblend.viewer.console import show_end
+    from refblend.viewer.run import Run
 
-    show_end(Path(run_dir), summary, Console())
+    show_end(Run.open(Path(run_dir)), Console())
 
 
 @app.command(

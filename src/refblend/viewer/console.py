@@ -2,6 +2,7 @@
 
 import re
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from refblend.trainer.checkpoint import CheckpointManager
 from refblend.viewer.run import (
     BLEND,
     Response,
@@ -139,9 +141,7 @@ def show_run(run: Run, console: Console, step: int | None = None, count: int = 3
     if chosen is None and run.recorded_steps:
         chosen = run.recorded_steps[-1]
     responses = [] if chosen is None else run.responses(chosen)
-    for line in header(run):
-        console.print(harmless(line), soft_wrap=True, markup=False, highlight=False)
-    console.print(metrics_table(run))
+    _print_course(run, console)
     if not responses:
         console.print("No responses were recorded (trainer.rollout_dump_freq).")
         return
@@ -157,11 +157,38 @@ def show_run(run: Run, console: Console, step: int | None = None, count: int = 3
             console.print(response_panel(run, response))
 
 
+def show_end(run: Run, console: Console) -> None:
+    """Print a run that has just ended, and where it left what."""
+    _print_course(run, console)
+    checkpoints = CheckpointManager(run.path / "checkpoints")
+    steps = checkpoints.steps()
+    places: dict[str, str | Path] = {
+        "metrics": f"{run.path / 'metrics.jsonl'}; tensorboard --logdir {run.path / 'tensorboard'}",
+        "responses": run.path / "rollouts",
+    }
+    if steps:
+        places["model"] = checkpoints.path(steps[-1]) / "actor"
+    places["go on"] = (
+        "the same command with a higher trainer.total_training_steps, if no schedule needs it"
+    )
+    for name, place in places.items():
+        _tell(f"{name:<11}{place}", console)
+
+
+def _print_course(run: Run, console: Console) -> None:
+    for line in header(run):
+        _tell(line, console)
+    console.print(metrics_table(run))
+
+
+def _tell(line: str, console: Console) -> None:
+    console.print(harmless(line), soft_wrap=True, markup=False, highlight=False)
+
+
 def show_comparison(one: Run, other: Run, console: Console) -> None:
     """Print two runs side by side: where they are configured differently, and their metrics."""
     for name, run in (("A", one), ("B", other)):
-        line = f"{name}  {header(run)[0]}"
-        console.print(harmless(line), soft_wrap=True, markup=False, highlight=False)
+        _tell(f"{name}  {header(run)[0]}", console)
     settings = Table(box=box.SIMPLE_HEAD)
     for heading in ("setting", "A", "B"):  # keys differ at their ends, so none is cut
         settings.add_column(heading, overflow="fold")

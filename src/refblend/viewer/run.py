@@ -15,9 +15,22 @@ from refblend.documents import MalformedError, flatten, parse_json
 from refblend.errors import DataError
 from refblend.files import read_record
 from refblend.trainer.console import accuracies
-from refblend.trainer.summary import MAIN
 from refblend.trainer.tracking import read_metrics
 
+MAIN = {
+    "critic/score/mean": "training reward",
+    "critic/acc/mean": "training accuracy",
+    "critic/rewards/mean": "blended reward",
+    "actor/ref_quality/score_mean": "judge's score",
+    "actor/ref_quality/auc": "judge's AUC",
+    "actor/ref_quality/weight": "weight w",
+    "actor/ref_quality/avg_entropy": "entropy",
+    "response_length/mean": "response tokens",
+    "actor/ppo_kl": "PPO's KL",
+    "actor/grad_norm": "gradient norm",
+    "timing_s/step": "seconds per step",
+}
+"""Main metrics besides the validation accuracies, and their names for readers."""
 Response = dict[str, Any]
 """A line of ``rollouts/<step>.jsonl``."""
 
