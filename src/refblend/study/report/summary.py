@@ -154,8 +154,8 @@ def chosen_levels(study: Study) -> pd.DataFrame:
         assert sweep is not None, "it has levels"
         values, base = sweep_values(study, experiment, measure)
         rng = derive_generator("m2", experiment, sweep.rule, measure)
-        knee = sweep.rule == "knee"
-        choice = find_knee(values, rng) if knee else find_pivot(values, base, rng)
+        find = find_knee if sweep.rule == "knee" else find_pivot
+        choice = find(values, base, rng)
         why = not_identifiable(choice, list(values.columns))
         low, high = choice.interval() or (np.nan, np.nan)
         row: dict[str, Any] = {"experiment": experiment, "rule": sweep.rule, "measure": measure}

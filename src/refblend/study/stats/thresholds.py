@@ -63,15 +63,19 @@ class Choice:
         return levels[int(low)], levels[min(int(high), len(levels) - 1)]
 
 
-def find_knee(values: pd.DataFrame, rng: np.random.Generator, resamples: int = 5000) -> Choice:
+def find_knee(
+    values: pd.DataFrame, baseline: pd.Series, rng: np.random.Generator, resamples: int = 5000
+) -> Choice:
     """The smallest level within one standard error of the best; higher values are better.
 
     Rule: the best level has the best mean over seeds (the smallest of equals). The knee is the
     smallest level whose mean paired shortfall to the best is at most one standard error of that
     shortfall, sd/√n over seeds (the one-standard-error rule of Breiman et al. 1984, with paired
-    differences). Fewer than two seeds have no standard error: no knee.
+    differences). No knee if the best level is not better than the baseline, or with fewer than two
+    seeds, which have no standard error.
     """
     data, without = complete_seeds(values)
+    data = data.sub(baseline.reindex(data.index), axis=0).dropna()
     gains = data.to_numpy(dtype=np.float64)
     levels, n = list(data.columns), len(gains)
     if n == 0:
@@ -80,16 +84,18 @@ def find_knee(values: pd.DataFrame, rng: np.random.Generator, resamples: int = 5
     if n < 2:
         return Choice(None, n, {}, without, best)
     drawn = gains[resample_rows(n, resamples, rng)]
-    chosen = (levels[i] for i in _knee(drawn))
-    return Choice(levels[int(_knee(gains))], n, _shares(chosen), without, best)
+    named = [*levels, None]  # the last for no knee, -1
+    chosen = (named[i] for i in _knee(drawn))
+    return Choice(named[int(_knee(gains))], n, _shares(chosen), without, best)
 
 
 def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Index of the knee of (…, n, levels), higher is better."""
+    """Index of the knee of (…, n, levels), higher is better; -1 where no level gains anything."""
     best = np.argmax(gains.mean(axis=-2), axis=-1)[..., None, None]
     shortfall = np.take_along_axis(gains, best, axis=-1) - gains
     error = shortfall.std(axis=-2, ddof=1) / np.sqrt(gains.shape[-2])
-    return np.argmax(shortfall.mean(axis=-2) <= error * SLACK, axis=-1)
+    knees = np.argmax(shortfall.mean(axis=-2) <= error * SLACK, axis=-1)
+    return np.where(gains.mean(axis=-2).max(axis=-1) > 0, knees, -1)
 
 
 def find_pivot(
@@ -129,6 +135,8 @@ def not_identifiable(choice: Choice, levels: Sequence[float]) -> str:
         return f"{len(tried)} levels with runs; {MIN_LEVELS} are needed"
     if choice.n < 2:
         return f"{choice.n} seeds that all levels have; 2 are needed"
+    if choice.level is None and choice.changes is None:
+        return "no level is better than the baseline"
     if choice.level is None:
         return "the improvement does not change its sign"
     if (choice.changes or 0) > 1:
