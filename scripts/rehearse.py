@@ -118,7 +118,7 @@ def shortcomings(results: Path, milestones: Sequence[str]) -> Iterator[str]:
     """What a complete study would not have: empty tables, missing figures, checks not run."""
     for milestone in milestones:
         folder = results / milestone
-        files = ["report.md", "metrics.json", "checks.json"]
+        files = ["report.md", "checks.json"]
         yield from (f"{folder / name} is missing" for name in files if not (folder / name).exists())
         for path in sorted(folder.glob("tables/*.csv")):
             names = {path.stem, f"{milestone}/{path.stem}"}

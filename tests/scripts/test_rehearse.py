@@ -68,7 +68,7 @@ def results(tmp_path: Path) -> Path:
         (folder / "tables" / "arms.csv").write_text("arm,n\noff,2\n")
         (folder / "tables" / "actor_quality.csv").write_text("n\n")
         (folder / "report.md").write_text("![curves](figures/curves.svg) [a](#b) ![c](d.png)")
-        for file in ("metrics.json", "checks.json", "d.png"):
+        for file in ("checks.json", "d.png"):
             (folder / file).touch()
         (folder / "figures").mkdir()
         (folder / "figures" / "curves.svg").touch()

@@ -36,7 +36,6 @@ rule report:
         lambda wildcards: study_grid.config_files(wildcards.scale),
     output:
         "results/{scale}/{report}/report.md",
-        "results/{scale}/{report}/metrics.json",
     log:
         "logs/{scale}/{report}/report.log",
     conda:
@@ -56,7 +55,6 @@ use rule report as scoring_report_rule with:
         lambda wildcards: quality_files(wildcards.scale),
     output:
         "results/{scale}/{report}/report.md",
-        "results/{scale}/{report}/metrics.json",
     wildcard_constraints:
         report="scoring",
 

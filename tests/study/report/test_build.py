@@ -79,11 +79,8 @@ def check_page(folder: Path) -> str:
 def test_a_milestone_is_a_page_with_its_tables_and_figures(drawn: Path, milestone: str) -> None:
     text = check_page(drawn / milestone)
     assert len(text.split()) < MOST_WORDS[milestone]
-    numbers = json.loads((drawn / milestone / "metrics.json").read_text())
     runs = pd.read_csv(drawn / milestone / "tables" / "per_seed.csv")
-    assert numbers["runs"] == len(runs)
-    assert f"{len(runs) - numbers['missing']} of {len(runs)} runs finished" in text
-    assert numbers["missing"] == (milestone == "m2")
+    assert f"{len(runs) - (milestone == 'm2')} of {len(runs)} runs finished" in text
     if milestone == "m1":
         first = next(line for line in text.splitlines() if line.startswith("|"))
         assert {"overlength", "oom", "nonfinite", "finished"} <= set(first.split("|"))
@@ -171,7 +168,6 @@ def test_scoring(measured: Place) -> None:
     assert len(text.split()) < MOST_WORDS["scoring"]
     attacks = pd.read_csv(folder / "tables" / "attacks.csv")
     assert attacks.lift.is_monotonic_decreasing
-    assert json.loads((folder / "metrics.json").read_text()) == {"lift": attacks.lift.max()}
     judges = pd.read_csv(folder / "tables" / "judge_quality.csv").query("form == 'few_shot'")
     assert dict(zip(judges.model, judges.auc, strict=True))["judge_strong"] == 0.9
 

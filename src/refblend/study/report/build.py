@@ -1,4 +1,4 @@
-"""Writes reports: tables as CSV, figures as SVG, a page of Markdown, headline numbers.
+"""Writes reports: tables as CSV, figures as SVG, a page of Markdown.
 
 A report is a milestone's (``m2``), one experiment's (``A``), or ``scoring``. It has whatever
 experiments have finished runs, and lies in ``results/<scale>/<name>/``. Its numbers come from the
@@ -15,7 +15,7 @@ import jinja2
 import pandas as pd
 
 from refblend.errors import StudyError
-from refblend.files import write_json, write_text
+from refblend.files import write_text
 from refblend.study.design.arms import resolve_arms
 from refblend.study.design.grid import read_grid
 from refblend.study.design.names import MILESTONES
@@ -92,7 +92,6 @@ def write_report(
         figures=shown,
         tables=[each for each in tables if not any(each in page["tables"] for page in pages)],
     )
-    write_json(out / "metrics.json", metrics(study, tables))
     return out / "report.md"
 
 
@@ -112,18 +111,6 @@ def page_of(study: Study, tables: Tables, experiment: str) -> dict[str, Any]:
     }
 
 
-def metrics(study: Study, tables: Tables) -> dict[str, Any]:
-    """Headline numbers for ``dvc metrics``: runs, and the first primary contrast's difference."""
-    runs, primary = study.collected.runs, tables["verdicts"][tables["verdicts"].primary]
-    first = primary[["estimate", "low", "high"]].head(1).to_dict("records")
-    numbers = {key: round(v, 4) for row in first for key, v in row.items() if pd.notna(v)}
-    return numbers | {
-        "runs": len(runs),
-        "missing": len(runs) - len(study.collected.finished),
-        "incidents": sum(incident_totals(study.collected).values()),
-    }
-
-
 def write_scoring(place: Place, out: Path) -> Path:
     """Write the report on scoring from its measurements.
 
@@ -136,7 +123,6 @@ def write_scoring(place: Place, out: Path) -> Path:
     captions = _write(out, tables, {"": figures})
     shown, names = scoring.shown(tables), list(tables)
     _write_page(out, "scoring", scale=place.scale, shown=shown, captions=captions, tables=names)
-    write_json(out / "metrics.json", {"lift": round(tables["attacks"]["lift"].max(), 4)})
     return out / "report.md"
 
 
