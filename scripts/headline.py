@@ -1,15 +1,17 @@
-"""The README's figure, docs/assets/headline.png: every regime at its absolute level.
-
-`make figures` draws it from results/cpu.
+"""Figures of the texts, drawn by `make figures` from results/cpu: docs/assets/headline.png, every
+regime at its absolute level, and docs/assets/alignment.png, alignment against outcome.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.lines import Line2D
 
+from refblend.study.design.spec import load_experiment
 from refblend.study.report import style as plot
+from refblend.study.report.alignment import REGIMES
 from refblend.study.stats.statistics import student_interval
 
 ROOT = Path(__file__).parents[1]
@@ -64,12 +66,37 @@ def regimes(steps: pd.DataFrame) -> plot.Drawn:
     )
 
 
+def alignment(arms: pd.DataFrame, predicted: Collection[str]) -> plot.Drawn:
+    """Alignment against the outcome; arms on which it was predicted are filled.
+
+    ``arms``: ``alignment.csv`` of reports (arm, regime, alignment, test_sampled).
+    """
+    figure, (axis,) = plot.panels(1, 1, figsize=(1.6 * plot.COLUMN, 1.1 * plot.COLUMN))
+    for name, part in arms.groupby("regime"):
+        for filled, some in part.groupby(part.arm.isin(predicted)):
+            face = REGIMES[name] if filled else "none"
+            look: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
+            label = f"{name}, the test" if filled else name
+            colours = {"color": REGIMES[name], "markerfacecolor": face, "label": label}
+            axis.plot(some.alignment, some.test_sampled, **look, **colours)
+    axis.set(xlabel="alignment at step 5", ylabel="sampled test accuracy")
+    plot.one_legend(figure, [axis])
+    return figure, "Alignment at step 5 against sampled test accuracy of every arm of M2 and M3."
+
+
 def main() -> None:
-    """Draw it."""
+    """Draw them."""
     plot.apply_style()
-    figure, caption = regimes(pd.read_parquet(ROOT / "results" / "cpu" / "runs.parquet"))
-    plot.write_figure(figure, ROOT / "docs" / "assets" / "headline.png")
-    print(caption)
+    results, assets = ROOT / "results" / "cpu", ROOT / "docs" / "assets"
+    tables = [pd.read_csv(results / name / "tables" / "alignment.csv") for name in ("m2", "m3")]
+    tested = load_experiment(ROOT / "params" / "study" / "noisy_entropy.yaml").arms
+    tables[1] = tables[1].replace({"noisy_off": "noisy_off of M3"})  # other seeds
+    for name, (figure, caption) in {
+        "headline": regimes(pd.read_parquet(results / "runs.parquet")),
+        "alignment": alignment(pd.concat(tables), tested),
+    }.items():
+        plot.write_figure(figure, assets / f"{name}.png")
+        print(caption)
 
 
 if __name__ == "__main__":

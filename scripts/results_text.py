@@ -5,7 +5,7 @@
 A number stands after a call in a comment, with or without its interval. A claim names the verdict
 that it expects. If the study says otherwise, the sentence is wrong: an error names its line, here
 and in `make docs`. With ``table="m3/M3_summary"`` the number is that of a report's table, which has
-no verdict.
+no verdict; one regime instead of two arms, with ``table="m2/alignment_rank"``, is its correlation.
 
 Needs the standard library alone: the site is built without pandas.
 
@@ -26,8 +26,8 @@ STATED = re.compile(
 ARGUMENT = re.compile(r'(?:(\w+)=)?"([^"]*)"')
 KNOWN = {"endpoint", "experiment", "expect", "scale", "table"}
 IN_TABLES = {"arm": "treated", "baseline": "reference", "measure": "endpoint", "diff": "estimate"}
-IN_TABLES |= {"diff_low": "low", "diff_high": "high"}
-"""Columns of a summary, and of the verdicts."""
+IN_TABLES |= {"diff_low": "low", "diff_high": "high", "regime": "treated", "rho": "estimate"}
+"""Columns of a summary or of rank correlations, and of the verdicts."""
 
 
 class StaleTextError(ValueError):
@@ -44,16 +44,16 @@ def rows(scale: str, table: str) -> list[dict[str, str]]:
     return [{IN_TABLES.get(key, key): value for key, value in row.items()} for row in found]
 
 
-def v(treated: str, reference: str, expect: str = "", scale: str = "cpu", **where: str) -> str:
+def v(treated: str, reference: str = "", expect: str = "", scale: str = "cpu", **where: str) -> str:
     """The difference of a verdict with its interval; ``where`` names endpoint or experiment.
 
     Raises:
         StaleTextError: there is no such verdict, there are several, or it is not the expected one.
     """
     table = where.pop("table", "")
-    wanted = {"treated": treated, "reference": reference} | where
-    if "endpoint" not in where:
-        wanted["endpoint"] = "test_sampled"
+    wanted = {"treated": treated} | where
+    if reference:
+        wanted = {"reference": reference, "endpoint": "test_sampled"} | wanted
     every = rows(scale, table)
     found = [row for row in every if all(row.get(key) == value for key, value in wanted.items())]
     if len(found) != 1:
@@ -102,7 +102,7 @@ def _stated(match: "re.Match[str]") -> str:
     arguments = ARGUMENT.findall(match["arguments"])
     named = {name: value for name, value in arguments if name}
     plain = [value for name, value in arguments if not name]
-    if len(plain) != 2 or not set(named) <= KNOWN:
+    if len(plain) != 2 - ("alignment_rank" in named.get("table", "")) or not set(named) <= KNOWN:
         raise StaleTextError(f"{match['call']}: give two arms, and of {', '.join(sorted(KNOWN))}")
     number = v(*plain, **named).replace("-", "−")
     return match["call"] + (number if match["interval"] else number.partition(" ")[0])

@@ -26,8 +26,10 @@ from refblend.study.design.spec import ExperimentSpec
 
 SECTION = "algorithm.ref_quality_score"
 BLEND = f"{SECTION}.enable"
-FIXED = ("strategy", "method", "entropy_level", "max_weight", "placement", "groups")
-FIXED += ("weight_per_length", "max_weight_warmup_steps")
+FIXED = (
+    "strategy", "method", "entropy_level", "max_weight", "placement", "groups",
+    "weight_per_length", "max_weight_warmup_steps",
+)  # fmt: skip
 """Keys that a recommended blend sets even where the arm leaves them at their defaults: a user's
 configuration may have others."""
 WIDTH = 98
