@@ -52,7 +52,6 @@ def verdict_forest(study: Study, tables: Tables) -> plot.Drawn:
     table = tables["verdicts"]
     table = table[table.primary].reset_index(drop=True)
     labels = table.treated + " − " + table.reference
-    labels = labels if table.experiment.nunique() == 1 else table.experiment + ": " + labels
     labels = labels.where(~labels.duplicated(keep=False), labels + " (" + table.contrast + ")")
     size = (2 * plot.COLUMN, 0.9 + 0.17 * max(4, len(table)))
     figure, (axis,) = plot.panels(1, 1, figsize=size)
