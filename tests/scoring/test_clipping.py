@@ -1,7 +1,6 @@
 """Length guards: examples, and the invariants for every text, cap and tokenizer."""
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from refblend.scoring.clipping import (
     ScoringLimits,
     ScoringRequest,
     check_frame,
-    clip_encoded,
     clip_parts,
     plan_request,
 )
@@ -60,20 +58,6 @@ def test_clip_parts_invariants(response: int, question: int, allowed: int) -> No
             assert (kept[0], kept[-1]) == (full[0], full[-1])
     if len(clipped.question) < question:
         assert len(clipped.response) == min(response, KEPT_RESPONSE_TOKENS, (allowed - 8) // 2)
-
-
-@given(st.lists(st.integers(0, 99), min_size=1, max_size=60), st.integers(1, 70), st.data())
-def test_clip_encoded(ids: list[int], allowed: int, data: st.DataObject) -> None:
-    mask = data.draw(st.lists(st.integers(0, 1), min_size=len(ids), max_size=len(ids)))
-    clipped = clip_encoded(torch.tensor([ids]), torch.tensor([mask]), allowed)
-    ((new_ids,), (new_mask,), (positions,)) = (part.tolist() for part in clipped)
-    assert len(new_ids) == len(new_mask) == len(positions) == min(len(ids), allowed)
-    assert positions == [sum(new_mask[: i + 1]) - 1 if m else 0 for i, m in enumerate(new_mask)]
-    real = [i for i, m in zip(ids, mask, strict=True) if m]
-    kept = [i for i, m in zip(new_ids, new_mask, strict=True) if m]
-    assert len(kept) == min(len(real), allowed)
-    if len(kept) >= 2:
-        assert (kept[0], kept[-1]) == (real[0], real[-1])
 
 
 PIECES = ["6+3=9. ", "#### 9", "A warm day. ", "]]", "<|im_end|>", "\\box{1}", "é數", "\n", "1"]

@@ -5,20 +5,17 @@ full prompt would not fit → hard clip, or the request is flagged ``overlength`
 
 The cap is min(model cap, tokenizer cap, fallback 768) − safety margin − max_new_tokens, where the
 fallback counts only if ``scoring.max_model_len`` is null. :func:`clip_parts` cuts the middle of the
-response first, then that of the question; the template's own parts stay whole.
-:func:`clip_encoded` cuts a padded batch whose parts are unknown.
+response first, then that of the question; the template's own parts stay whole. The engines count
+positions along the ids that are left.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from refblend.errors import ScoringError
 from refblend.scoring.prompts import EncodedPrompt, Frame
 from refblend.scoring.templates import PromptForm
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _NO_CAP = 10**9
 MIN_DATA_TOKENS = 8
@@ -96,29 +93,6 @@ def clip_parts(
         cut_middle(prompt.response, kept_response, seam),
         cut_middle(prompt.question, kept_question, seam),
     )
-
-
-def clip_encoded(
-    input_ids: "Tensor", attention_mask: "Tensor", allowed_length: int
-) -> "tuple[Tensor, Tensor, Tensor]":
-    """Hard truncation of an encoded batch (B, L) whose parts are unknown (docs/spec.md, section 2).
-
-    Padding goes first, then the middle of the tokens. Returns ids, mask and position ids, each
-    (B, min(L, allowed_length)); a row that gets shorter is padded on the left, at position 0.
-    """
-    import torch  # the checks before a run do without it
-
-    rows = []
-    for ids, mask in zip(input_ids.tolist(), attention_mask.tolist(), strict=True):
-        if len(ids) > allowed_length:
-            real = [i for i, bit in zip(ids, mask, strict=True) if bit]
-            pad = next((i for i, bit in zip(ids, mask, strict=True) if not bit), 0)
-            kept = cut_middle(real, allowed_length)
-            padding = allowed_length - len(kept)
-            ids, mask = [pad] * padding + [*kept], [0] * padding + [1] * len(kept)
-        rows.append((ids, mask))
-    ids, mask = torch.tensor(rows, device=input_ids.device).unbind(1)
-    return ids, mask, (mask.cumsum(-1) - 1).clamp(min=0) * mask
 
 
 class Encoder(Protocol):
