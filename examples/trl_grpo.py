@@ -80,7 +80,7 @@ def main() -> None:
             model=AutoModelForCausalLM.from_pretrained(actor, dtype=torch.float32),
             processing_class=AutoTokenizer.from_pretrained(actor),
             reward_funcs=correct,
-            judge=JudgeReward(judge, placement="terminal", question_column="question"),
+            judge=JudgeReward(judge, question_column="question"),
             strategy="constant",  # "linear" and others read the actor's entropy
             weight_params=WeightParams(max_weight=0.3),
             args=settings(options.steps, options.output),

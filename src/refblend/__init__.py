@@ -6,7 +6,7 @@ The public interface, the same on every release with the same first two numbers 
     weight = weight_for("linear", entropy, step, total_steps, WeightParams(max_weight=0.3))
     with Judge.open("models/cpu/judge_medium") as judge:
         scores = [result.score for result in judge.score(questions, responses)]
-    quality = expand_quality(torch.tensor(scores), response_mask, "per_token")
+    quality = expand_quality(torch.tensor(scores), response_mask, "terminal")
     rewards = blend_rewards(rewards, quality, response_mask, weight)
 
 ``train`` and ``score_file`` do whole jobs, as the commands of the same names. A name is imported

@@ -223,6 +223,23 @@ def test_special_tokens_in_gold_answers_are_told_unless_rewards_see_them(
     assert not any("####" in told for told in notices(kept, data))
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ([], True),
+        (["placement=terminal"], False),
+        (["placement=per_token_mean"], False),
+        (["weight_per_length=true"], False),
+        (["max_weight=0"], False),
+        (["enable=false"], False),
+    ],
+)
+def test_a_blend_that_pays_for_length_is_told(tiny_config, changes, told):
+    config = tiny_config(*(f"algorithm.ref_quality_score.{change}" for change in changes))
+    found = notices(config, preflight(config))
+    assert any("pays for length" in sentence for sentence in found) == told
+
+
 ROLLOUT = "actor_rollout_ref.rollout"
 REFUSED = [
     (f"{ROLLOUT}.num_gpus=100", f"asks for 100 GPUs.*Lower {ROLLOUT}.num_gpus"),

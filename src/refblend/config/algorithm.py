@@ -111,12 +111,12 @@ class RefQualityScoreConfig(Section):
     """``replay``: step by step as recorded, in an order drawn from the run's seed, or their mean in
     every step."""
     groups: Literal["all", "mixed"] = "all"
-    """``mixed``: blend only in groups with both rewarded and unrewarded responses."""
+    """``mixed``: blend only in groups whose rule rewards differ."""
     weight_per_length: bool = False
     """Divide the weight of a response by its number of tokens, so that ``per_token`` carries the
     dose of ``terminal``."""
     placement: Placement = "per_token"
-    """Where Q stands: on every response token, on the last, or q/L on each."""
+    """Where Q stands: on every response token (which pays for length), the last, or q/L on each."""
     invalid_score: Fraction = 0.5
     """Score of a judge's answer that neither parser can read."""
     max_weight_warmup_steps: NonNegativeInt = 0

