@@ -55,6 +55,19 @@ def test_an_arm_is_what_its_configuration_says(tmp_path: Path) -> None:
         arms["plain"].setting(f"{SCORE}.max_wieght")
 
 
+def test_an_arm_has_what_its_overlay_chooses_once_it_exists(tmp_path: Path) -> None:
+    overlay = tmp_path / "chosen.yaml"
+    arms = FACTS["arms"] | {"chosen": {"overlay": str(overlay), f"{SCORE}.max_weight": 0.1}}
+    path = write(tmp_path, arms=arms)
+    before = arms_of(path)["chosen"]
+    assert (before.blend, before.placement) == ("linear", "per_token")
+    chosen = {"strategy": "constant", "placement": "terminal", "max_weight": 0.9}
+    overlay.write_text(yaml.safe_dump({"algorithm": {"ref_quality_score": chosen}}))
+    arm = arms_of(path)["chosen"]
+    assert (arm.blend, arm.placement) == ("constant", "terminal")
+    assert arm.setting(f"{SCORE}.max_weight") == 0.1, "an arm's own overrides win"
+
+
 def contrast(**pairs: str) -> dict[str, Any]:
     return {"contrasts": [{"name": "c", "pairs": pairs}]}
 
@@ -96,7 +109,7 @@ def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> N
     assert experiments_of("m1", tmp_path) == ["Q"]
     assert experiments_of("m2", tmp_path, "smoke") == ["ZX"]
     assert experiments_of("m2", tmp_path, "gpu") == [], "it has no seeds there"
-    assert experiments_of("m2", PARAMS) == list("ABCEFHLN")
+    assert experiments_of("m2", PARAMS) == [*"ABCEFHLN", "noisy_entropy"]
 
 
 def test_an_arm_waits_for_the_runs_whose_weights_it_replays() -> None:

@@ -11,7 +11,7 @@ from refblend.documents import flatten
 from refblend.errors import StudyError
 from refblend.ppo.choices import Placement
 from refblend.study.design.grid import resolve_arm
-from refblend.study.design.spec import OVERLAY, ExperimentSpec
+from refblend.study.design.spec import ExperimentSpec
 
 SCORE = "algorithm.ref_quality_score"
 
@@ -68,7 +68,7 @@ class Arm:
 def resolve_arms(
     experiments: Mapping[str, ExperimentSpec], scale: str, params: str | Path = "params"
 ) -> dict[str, Arm]:
-    """Every arm of some experiments at a scale, by name, in their order; overlays are left out.
+    """Every arm of some experiments at a scale, by name, in their order.
 
     ConfigError for an arm's configuration; StudyError for a factor or a sweep whose key the
     configuration lacks, or a sweep whose levels are not different numbers.
@@ -79,8 +79,7 @@ def resolve_arms(
         mine = spec.arms_of(scale)
         for arm, overrides in mine.items():
             if arm not in arms:
-                kept = {key: value for key, value in overrides.items() if key != OVERLAY}
-                arms[arm] = Arm(arm, resolve_arm(kept, scale, params))
+                arms[arm] = Arm(arm, resolve_arm(overrides, scale, params))
         keys = {f"factors.{factor}": key for factor, key in spec.factors.items()}
         if spec.sweep:
             keys["sweep.key"] = spec.sweep.key

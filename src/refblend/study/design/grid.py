@@ -67,9 +67,11 @@ def resolve_arm(
 ) -> RefblendConfig:
     """The full, checked configuration of an arm at a scale, or ConfigError.
 
-    An ``overlay`` is left out, as it may not exist yet; the trainer checks the two together.
+    Its ``overlay`` is left out while that file does not exist: what a result is to choose.
     """
-    return load_config(config_files(scale, params), override_arguments(overrides))
+    overlay = str(overrides.get(OVERLAY, ""))
+    chosen = [overlay] if Path(overlay).is_file() else []
+    return load_config([*config_files(scale, params), *chosen], override_arguments(overrides))
 
 
 def configuration_digest(config: RefblendConfig) -> str:

@@ -212,7 +212,7 @@ class Jobs:
         return overrides
 
     def config(self, arm: str | None) -> RefblendConfig:
-        """The checked configuration of an arm, without its overlay; None: the scale's own."""
+        """The checked configuration of an arm; None: the scale's own."""
         key = arm or ""
         if key not in self._resolved:
             overrides = self.overrides(arm) if arm else {}
