@@ -36,6 +36,25 @@ def test_the_plan_stays_within_thirty_gpu_hours() -> None:
     assert dedicated["dedicated_serial"][1] == pytest.approx(2 * dedicated["shared_serial"][1])
 
 
+def test_a_judge_costs_by_its_size(tmp_path: Path) -> None:
+    as_large = tmp_path / "check.md"
+    as_large.write_text(RECORD.read_text().replace("| 494.0 million |", "| 1500.0 million |"))
+    same, larger = (gpu.plan(["M1"], PARAMS, record) for record in (as_large, RECORD))
+    assert same["off"] == larger["off"]
+    judged = [arms["linear"][1] - arms["off"][1] for arms in (same, larger)]
+    assert judged[1] / judged[0] == pytest.approx(1500 / 494)
+
+
+def test_the_plan_names_card_and_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    gpu.main()
+    said = capsys.readouterr().out
+    assert "NVIDIA H200" in said
+    assert "with a model of 0.5B" in said
+
+
 def test_a_record_without_a_stage_is_refused(tmp_path: Path) -> None:
     record = tmp_path / "check.md"
     record.write_text(RECORD.read_text().replace("| update |", "| no update |"))

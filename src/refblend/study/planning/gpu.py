@@ -1,10 +1,11 @@
 """GPU-hours of a study at scale gpu, from the stage costs that ``refblend.gpu_check`` measured.
 
 ``python -m refblend.study.planning.gpu`` prints them; ``make study SCALE=gpu`` does so before it
-starts. The record is of one H200, a model of 0.5B, and generation without CUDA graphs::
+starts. In the record one model is both actor and judge, and generates without CUDA graphs::
 
     generation   waves of max_num_seqs × response length × seconds per token of a wave
-    judge        the same with its own answers, and its prompts' share of the recorded batch
+    judge        the same with its own answers, and its prompts' share of the recorded batch, times
+                 its size by that of the recorded model (``1.5B`` in its path)
     log-probs    tokens / tokens per second; the update alike
     push         as recorded
 
@@ -24,7 +25,7 @@ from refblend.config import RefblendConfig
 from refblend.errors import RefblendError, StudyError
 from refblend.study.design.grid import build_grid, resolve_arm, unique_runs
 from refblend.study.design.names import MILESTONES
-from refblend.study.design.spec import OVERLAY, experiments_of
+from refblend.study.design.spec import experiments_of
 from refblend.study.design.workflow import gpus_to_train
 
 RECORD = Path("results/gpu/check.md")
@@ -37,13 +38,14 @@ RECORDED_LENGTH = JUDGE_TOKENS = 64
 
 
 def stage_costs(record: Path = RECORD) -> dict[str, float]:
-    """Seconds and tokens per second of the recorded stages.
+    """Seconds and tokens per second of the recorded stages, and millions of parameters.
 
     Raises:
         StudyError: the record lacks a row.
     """
     text = record.read_text(encoding="utf-8")
     patterns = {
+        "parameters": r"\| parameters \| ([\d.]+) million",
         "log_prob": r"\| log-prob pass \| ([\d,]+) tokens/s",
         "update": r"\| update \| ([\d,]+) tokens/s",
         "rollout": r"seconds of step 2 \|.*rollout ([\d.]+)",
@@ -56,17 +58,25 @@ def stage_costs(record: Path = RECORD) -> dict[str, float]:
     return {name: float(m[1].replace(",", "")) for name, m in found.items() if m is not None}
 
 
+def recorded_card(record: Path = RECORD) -> str:
+    """The GPU of the record."""
+    return record.read_text(encoding="utf-8").split("\n\n")[1].split(",")[0]
+
+
 def run_hours(config: RefblendConfig, costs: Mapping[str, float]) -> float:
     """GPU-hours of one run: its steps, its validations, its start."""
     rollout, data = config.actor_rollout_ref.rollout, config.data
     rows = data.train_batch_size * rollout.n
     decode = costs["rollout"] / RECORDED_LENGTH
-    judged = costs["judge"] / JUDGE_TOKENS
+    scoring = config.algorithm.ref_quality_score.scoring
+    path = scoring.model_path or config.actor_rollout_ref.model.path
+    size = re.search(r"(\d+(?:\.\d+)?)B\b", path)
+    times = 1000 * float(size[1]) / costs["parameters"] if size else 1.0
+    judged = times * costs["judge"] / JUDGE_TOKENS
 
     def sampling(count: int) -> float:
         return math.ceil(count / rollout.max_num_seqs) * data.max_response_length * decode
 
-    scoring = config.algorithm.ref_quality_score.scoring
     waves = math.ceil(rows / scoring.max_num_seqs) if config.use_judge else 0
     # With a shared prefix a prompt's tokens are computed once for its responses.
     tokens = data.train_batch_size * (data.max_prompt_length + rollout.n * data.max_response_length)
@@ -85,9 +95,7 @@ def plan(
     costs, found = stage_costs(record), {}
     runs = unique_runs(build_grid(experiments, "gpu", params))
     for arm, group in runs.groupby("arm", sort=False):
-        overrides = json.loads(group.iloc[0].overrides)
-        overrides.pop(OVERLAY, None)  # M3's is not known before M2's runs, and costs the same
-        config = resolve_arm(overrides, "gpu", params)
+        config = resolve_arm(json.loads(group.iloc[0].overrides), "gpu", params)
         found[str(arm)] = len(group), max(1, gpus_to_train(config)) * run_hours(config, costs)
     return found
 
@@ -100,7 +108,11 @@ def main() -> None:
     print(tabulate(rows, headers=("arm", "trainings", "GPU-hours each")))
     total = sum(runs * hours for runs, hours in arms.values())
     trainings = sum(runs for runs, _ in arms.values())
-    print(f"{trainings} trainings, about {total:.0f} GPU-hours, by the costs of {RECORD}.")
+    size = stage_costs()["parameters"] / 1000
+    print(
+        f"{trainings} trainings, about {total:.0f} GPU-hours of one {recorded_card()}, by the "
+        f"costs of {RECORD} with a model of {size:.1f}B; only the judge's are scaled to its size."
+    )
 
 
 if __name__ == "__main__":
