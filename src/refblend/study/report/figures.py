@@ -91,8 +91,8 @@ def verdict_forest(study: Study, tables: Tables) -> plot.Drawn:
     plot.one_legend(figure, (), ncols=3, extra=legend)
     return figure, (
         "The primary contrasts in units of their margins. Bars: 95 % intervals, not adjusted; mark "
-        "and colour: the verdict, adjusted within the experiment. Grey: differences that so many "
-        "seeds miss in more than one study of five."
+        "and colour: the verdict, adjusted within the experiment. Grey: true differences this "
+        "small would be missed more than one time in five."
     )
 
 
@@ -131,8 +131,8 @@ def forest(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     bases = names(study.baselines(experiment))
     return figure, (
         f"Paired differences to {bases}: {label(measure)}. Thick bars: 95 % intervals; thin bars: "
-        "the same for all comparisons together; strokes: seeds. Filled: a declared contrast has "
-        "decided it."
+        "the same for all comparisons together; ticks: single seeds. Filled: the declared verdict "
+        "is better, worse or equivalent."
     )
 
 
@@ -220,7 +220,7 @@ def judge_quality(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     return figure, (
         f"Paired difference to the baseline ({label(study.compared_by(experiment))}) against the "
         "judge's AUC among the kept training responses to the same prompt. Bars: 95 % intervals; "
-        "strokes: seeds."
+        "ticks: single seeds."
     )
 
 
@@ -235,8 +235,8 @@ def dose(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     ]
     return figure, (
         f"Paired difference to the baseline ({label(study.compared_by(experiment))}) against the "
-        "mean weight. Bars: 95 % intervals; strokes: seeds. Change per unit of weight, over all "
-        f"arms: {'; '.join(slopes)}."
+        "mean weight. Bars: 95 % intervals; ticks: single seeds. Change per unit of weight, over "
+        f"all arms: {'; '.join(slopes)}."
     )
 
 
@@ -337,7 +337,7 @@ def costs(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     plot.one_legend(figure, axes)
     return figure, (
         "Mean over seeds of a run's median over its steps (memory: its peak), jobs alone on the "
-        "machine. Bars: 95 % intervals; strokes: seeds."
+        "machine. Bars: 95 % intervals; ticks: single seeds."
     )
 
 

@@ -144,5 +144,5 @@ def correlation(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     return figure, (
         "Correlation of the weight with the greedy validation accuracy within a run. Left: both "
         "follow the training, so it shows the trend; right: without it. Bars: 95 % intervals over "
-        "seeds; strokes: seeds. A constant weight has none."
+        "seeds; ticks: single seeds. A constant weight has none."
     )
