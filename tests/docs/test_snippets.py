@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,16 @@ def inline_commands() -> Iterator[tuple[str, list[str]]]:
         text = FENCE.sub("", page.read_text(encoding="utf-8"))
         for call in INLINE.findall(text):
             yield page.relative_to(ROOT).as_posix(), shlex.split(call.replace("…", " "))
+
+
+def test_extras_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = "\n".join(page.read_text() for page in [ROOT / "CONTRIBUTING.md", *PAGES])
+    named = re.findall(r"--extra ([\w-]+)", text)
+    for listed in re.findall(r"\.\[([\w,-]+)\]", text):
+        named += listed.split(",")
+    assert len(named) > 4
+    assert set(named) <= project["optional-dependencies"].keys()
 
 
 def test_there_is_something_to_check() -> None:
