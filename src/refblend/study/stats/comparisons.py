@@ -35,7 +35,7 @@ class Best:
     tied: int
     """Arms with the same mean."""
     not_distinguishable: tuple[str, ...]
-    """Arms with 0 in one of the two intervals of the difference, or with no interval."""
+    """Arms with 0 in the interval of the difference, or with no interval."""
     without_values: tuple[str, ...]
     """Arms without any run: they could not be considered."""
 
@@ -49,11 +49,9 @@ def best_configuration(
     """The arm with the best mean; None where there is no seed that all arms have.
 
     The first of equal arms wins. The mean of the best of several arms is biased upwards by the
-    selection, so confirm it on fresh seeds. Another arm is distinguishable if 0 lies outside two
-    intervals of the paired difference: the 95 % percentile bootstrap's, with seeds drawn for all
-    arms together, and Student's, adjusted for all k(k − 1)/2 pairs because the best is chosen by
-    looking at the data. The bootstrap alone would separate equal arms far too often: four equal
-    arms and three seeds, in 64 of 100 studies (docs/explanation/statistics.md).
+    selection, so confirm it on fresh seeds. Another arm is distinguishable if 0 lies outside
+    Student's interval of the paired difference, adjusted for all k(k − 1)/2 pairs because the best
+    is chosen by looking at the data.
     """
     data, without = complete_seeds(values)
     n = len(data)
@@ -65,15 +63,13 @@ def best_configuration(
     gaps = table[:, [best]] - table
     replicates = gaps[resample_rows(n, resamples, rng)].mean(axis=1)
     share = float((np.argmin(sign * replicates, axis=-1) == best).mean()) if n > 1 else np.nan
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(replicates, [tail, 1 - tail], axis=0)
     each = 1 - (1 - CONFIDENCE) / max(1, math.comb(len(data.columns), 2))
     others = [i for i in range(len(data.columns)) if i != best]
     alike = []
     for i in others:
         wide = student_interval(gaps[:, i], each)
         differs = (wide.low > 0 or wide.high < 0) and wide.high - wide.low > ROUNDING
-        if n < 2 or not (differs and (low[i] > 0 or high[i] < 0)):
+        if n < 2 or not differs:
             alike.append(str(data.columns[i]))
     tied = int((gaps[:, others].mean(axis=0) == 0).sum())
     arm = str(data.columns[best])
