@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from refblend.study.runs.run_files import bound_to, read_run, read_test
+from refblend.files import write_json
+from refblend.study.runs.run_files import ALIGNMENT, bound_to, read_run, read_test
 
 
 @pytest.fixture
@@ -50,3 +51,25 @@ def test_an_evaluation_that_names_no_run_does_not_count(run) -> None:
     values, reason = read_test(run, 20)
     assert values == {}
     assert "does not say which run it measured" in reason
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        ({"ref_quality_score": {"method": "blend"}}, 1.0),
+        ({"ref_quality_score": {"method": "recheck"}, "adv_estimator": "grpo"}, 1.0),
+        ({"ref_quality_score": {"method": "gdpo"}, "norm_adv_by_std_in_grpo": False}, None),
+        ({"ref_quality_score": {"method": "hero"}}, None),
+        ({"adv_estimator": "reinforce_plus_plus_baseline"}, None),
+    ],
+)
+def test_only_runs_that_used_grpos_advantages_have_an_alignment(run, algorithm, expected) -> None:
+    write_json(run / "config.json", {"algorithm": algorithm})
+    rows = [{"step": 4, "uid": 0, "blended": r, "acc": r} for r in (0.0, 1.0, 1.0)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    for path in (run / "rollouts").glob("*.jsonl"):
+        path.unlink()
+    (run / "rollouts" / "4.jsonl").write_text(text)
+    _, values, _ = read_run(run)
+    found = values.set_index("step")[ALIGNMENT].dropna().to_dict()
+    assert found == ({} if expected is None else {4: pytest.approx(expected)})

@@ -66,16 +66,27 @@ def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None, list
         responses = _read_responses(directory)
         if record["status"] == "finished" and values is not None:
             algorithm = _part(_read_object(directory / "config.json"), "algorithm")
-            by_std = _truth(algorithm, "norm_adv_by_std_in_grpo") is not False
-            found = pd.Series(alignment_by_step(responses, by_std), dtype=float)
+            found = pd.Series(_alignment(algorithm, responses), dtype=float)
             values[ALIGNMENT] = values["step"].map(found)
     except (DataError, OSError, ValueError, KeyError, TypeError) as error:
         record |= {"status": "failed", "reason": f"unreadable: {shorten(str(error), 300)}"}
     return record, values, responses
 
 
+def _alignment(algorithm: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """:func:`alignment_by_step`; empty where a run did not use GRPO's advantages of ``blended``.
+
+    Those it used are not recorded: another estimator's, such as the batch-whitened ones that
+    ``gdpo`` needs, or those that ``hero`` multiplies by factors.
+    """
+    method = _part(algorithm, "ref_quality_score").get("method")
+    if method in ("gdpo", "hero") or algorithm.get("adv_estimator", "grpo") != "grpo":
+        return {}
+    return alignment_by_step(rows, _truth(algorithm, "norm_adv_by_std_in_grpo") is not False)
+
+
 def alignment_by_step(rows: Sequence[Mapping[str, Any]], norm_by_std: bool) -> dict[int, float]:
-    """How well the advantages that a run used agreed with the truth, at every recorded step.
+    """How well GRPO's advantages of the blended reward agreed with the truth, by recorded step.
 
     ``rows`` are recorded responses with step, uid, blended and acc; ``norm_by_std=False`` is
     Dr.GRPO. :mod:`refblend.advice.alignment` defines alignment; its reward is here the blended one.
