@@ -44,8 +44,10 @@ def train(
     dropout: float = 0.0,
     method: str = "blend",
     entropy_level: str = "batch",
+    unscored: bool = False,
 ) -> Any:
     job = {
+        "unscored": unscored,
         "method": method,
         "entropy_level": entropy_level,
         "model": str(model),
@@ -88,10 +90,14 @@ def scores_of(texts: list[str]) -> list[float]:
 
 
 def normalised(rewards: torch.Tensor) -> torch.Tensor:
-    """Each reward beside those of its group, as GRPO has it."""
-    groups = rewards.view(-1, GROUP)
-    spread = groups.std(dim=1, keepdim=True) + 1e-4
-    return ((groups - groups.mean(dim=1, keepdim=True)) / spread).flatten()
+    """Each reward beside those of its group, as GRPO has it; 0 where there is none (nan)."""
+    found = torch.zeros_like(rewards)
+    for start in range(0, len(rewards), GROUP):
+        rows = [i for i in range(start, start + GROUP) if not rewards[i].isnan()]
+        if len(rows) > 1:
+            group = rewards[rows]
+            found[rows] = (group - group.mean()) / (group.std() + 1e-4)
+    return found
 
 
 def advantages_are(batch: Any, expected: torch.Tensor, tolerance: float = 1e-3) -> None:
@@ -163,31 +169,47 @@ def test_without_weight_the_run_is_trls_own(dropout, tiny_model_dir, tmp_path) -
 def expected_rewards(
     method: str, rule: list[float], scores: list[float], w: list[float]
 ) -> tuple[list[float], list[float]]:
-    """R' and the factor of the advantage of each response, in plain loops."""
-    rows = range(len(rule))
-    groups = [[j for j in rows if j // GROUP == i // GROUP] for i in rows]
-    spread = [statistics.stdev(scores[j] for j in group) for group in groups]
-    rewards, factors = [], [1.0] * len(rule)
+    """R' and the factor of the advantage of each response, in plain loops; nan without a rule."""
+    rows = [i for i in range(len(rule)) if not math.isnan(rule[i])]
+    groups = {i: [j for j in rows if j // GROUP == i // GROUP] for i in rows}
+    spread = {
+        i: statistics.stdev([scores[j] for j in groups[i]]) if len(groups[i]) > 1 else 0.0
+        for i in rows
+    }
+    rewards, factors = [math.nan] * len(rule), [1.0] * len(rule)
     for i in rows:
         if method == "hero":
             stratum = [scores[j] for j in groups[i] if rule[j] == rule[i]]
             scaled = (scores[i] - min(stratum)) / (max(stratum) - min(stratum) + 1e-6)
-            rewards.append(rule[i] + w[i] * (2 * scaled - 1))
-            mean = statistics.fmean(spread)
+            rewards[i] = rule[i] + w[i] * (2 * scaled - 1)
+            mean = statistics.fmean({i // GROUP: spread[i] for i in rows}.values())
             factors[i] = 0.4 + 2.6 / (1 + math.exp(-6 * (spread[i] - mean)))
         elif method == "recheck" and rule[i] > 0:
-            rewards.append(rule[i])
+            rewards[i] = rule[i]
         else:
-            rewards.append((1 - w[i]) * rule[i] + w[i] * scores[i])
+            rewards[i] = (1 - w[i]) * rule[i] + w[i] * scores[i]
     return rewards, factors
 
 
 @pytest.mark.parametrize(
-    ("method", "level"), [("recheck", "batch"), ("hero", "batch"), ("blend", "response")]
+    ("method", "level", "unscored"),
+    [
+        ("recheck", "batch", False),
+        ("hero", "batch", False),
+        ("hero", "batch", True),
+        ("blend", "response", False),
+    ],
 )
-def test_methods_and_levels_by_response(method, level, tiny_model_dir, tmp_path) -> None:
+def test_methods_and_levels_by_response(method, level, unscored, tiny_model_dir, tmp_path) -> None:
     found = train(
-        tiny_model_dir, tmp_path, "terminal", True, 0.4, method=method, entropy_level=level
+        tiny_model_dir,
+        tmp_path,
+        "terminal",
+        True,
+        0.4,
+        method=method,
+        entropy_level=level,
+        unscored=unscored,
     )
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     for step, batch in enumerate(found["batches"], start=1):
@@ -197,8 +219,13 @@ def test_methods_and_levels_by_response(method, level, tiny_model_dir, tmp_path)
         own = [float(row[m.bool()].mean()) for row, m in zip(entropy, mask, strict=True)]
         entropies = own if level == "response" else [statistics.fmean(own)] * len(own)
         weights = [weight_for("linear", h, step, STEPS, params) for h in entropies]
-        rewards, factors = expected_rewards(method, rule_of(texts), scores_of(texts), weights)
-        assert batch["reward"] == pytest.approx(statistics.fmean(rewards), rel=1e-3)
+        rule = rule_of(texts)
+        if unscored:
+            rule = [r if len(t) % 3 else math.nan for t, r in zip(texts, rule, strict=True)]
+            assert any(map(math.isnan, rule)), "or the test says nothing"
+        rewards, factors = expected_rewards(method, rule, scores_of(texts), weights)
+        mean = statistics.fmean(r for r in rewards if not math.isnan(r))
+        assert batch["reward"] == pytest.approx(mean, rel=1e-3)
         advantages_are(batch, normalised(torch.tensor(rewards)) * torch.tensor(factors), 1e-2)
         line = found["log"][step - 1]["actor/ref_quality/weight"]
         assert line == pytest.approx(statistics.fmean(weights), rel=1e-4)

@@ -1,13 +1,15 @@
 """Trains with TRL in TRL's own environment and prints, as one JSON line, what it saw.
 
 Its argument is the job, JSON with ``model``, ``rows``, ``output``, ``placement``, ``steps``,
-``blend``, ``dropout``, ``method`` and ``entropy_level``.
+``blend``, ``dropout``, ``method``, ``entropy_level`` and ``unscored``: whether the rule passes over
+responses of a length divisible by 3.
 
 The judge is a formula, so that the test knows its scores without asking it.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,12 +47,17 @@ class FormulaJudge(Judge):
         ]
 
 
-def digits(completions: list[Any], **_: Any) -> list[float]:
-    return [sum(c.isdigit() for c in item[0]["content"]) for item in completions]
+def of_scored(measure: Callable[[str], float], completions: list[Any]) -> list[float | None]:
+    texts = [item[0]["content"] for item in completions]
+    return [None if job["unscored"] and len(t) % 3 == 0 else measure(t) for t in texts]
 
 
-def spaces(completions: list[Any], **_: Any) -> list[float]:
-    return [item[0]["content"].count(" ") for item in completions]
+def digits(completions: list[Any], **_: Any) -> list[float | None]:
+    return of_scored(lambda text: sum(c.isdigit() for c in text), completions)
+
+
+def spaces(completions: list[Any], **_: Any) -> list[float | None]:
+    return of_scored(lambda text: text.count(" "), completions)
 
 
 class Recording:

@@ -258,18 +258,30 @@ class BlendedGRPOTrainer(GRPOTrainer):
         return [weight_for(self.strategy, h, step, total, self.weight_params) for h in entropies]
 
     def _added(self, found: Tensor, weights: list[float]) -> Tensor:
-        """R' − R of each response of all processes, which TRL adds to R with a weight of 1."""
+        """R' − R of each response of all processes, which TRL adds to R with a weight of 1.
+
+        A response without a score (nan) gets nothing and is none of those that ``hero`` compares.
+        """
+        device, found = found.device, found.cpu()
         own = self._own_weights.to(found).clone()
         own[self._judge_index] = 0.0
         rule = (found * own).nansum(dim=1)
         size = self.num_generations if self.model.training else self.num_generations_eval
         groups = torch.arange(len(found)) // size
         shares = torch.tensor(weights).to(found).expand(len(found))
-        ready = prepare(self.method, rule, found[:, self._judge_index], shares, groups)
-        self._advantage_factors = ready.advantage_factors
+        added, factors = torch.full_like(rule, math.nan), torch.ones_like(rule)
+        scored = ~found[:, self._judge_index].isnan()
+        if scored.any():
+            scores = found[scored, self._judge_index]
+            ready = prepare(self.method, rule[scored], scores, shares[scored], groups[scored])
+            blended = (1.0 - ready.weights) * ready.rule + ready.weights * ready.quality
+            added[scored] = blended - rule[scored]
+            if ready.advantage_factors is not None:
+                factors[scored] = ready.advantage_factors
+        self._advantage_factors = factors.to(device)
         self.reward_weights = self._own_weights.clone()
         self.reward_weights[self._judge_index] = 1.0
-        return (1.0 - ready.weights) * ready.rule + ready.weights * ready.quality - rule
+        return added.to(device)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Any:
         """TRL's batch, with the factors that ``hero`` gives the advantages."""
