@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 from made_rollouts import rollouts
@@ -27,6 +28,44 @@ def test_an_exact_rule_is_left_alone():
     assert advice.verdict == "leave"
     assert advice.unblended > 0.95
     assert advice.reward_auc == 1.0
+
+
+def gains_by_hand(frame: pd.DataFrame, seed: int) -> np.ndarray:
+    """Gain of each w > 0, terminal and in all groups, on 500 redrawn sets of prompts; (500, 20)."""
+    sums = []  # by prompt: Σ A·a and ΣA² of each w, and Σa²
+    for _, group in frame.groupby("prompt_id"):
+        right = (group.truth - group.truth.mean()).to_numpy()
+        mixed = [(1 - w) * group.reward + w * group.judge_score for w in np.arange(21) / 20]
+        own = np.array([((r - r.mean()) / (r.std() + 1e-6)).to_numpy() for r in mixed])
+        sums.append((own @ right, (own**2).sum(1), (right**2).sum()))
+    cross, own, truth = (np.array(part) for part in zip(*sums, strict=True))
+    drawn = np.random.default_rng(seed).integers(len(truth), size=(500, len(truth)))
+    total = truth[drawn].sum(1)[:, None]
+    found = cross[drawn].sum(1) / np.sqrt(own[drawn].sum(1) * total)
+    return found[:, 1:] - found[:, :1]
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict"),
+    [
+        ({"prompts": 20, "n": 4, "flip": 0.2, "skill": 0.4, "seed": 2}, "undecided"),
+        ({"prompts": 300, "flip": 0.1, "skill": 0.3, "seed": 1}, "leave"),
+    ],
+)
+def test_where_no_blend_is_best_the_intervals_of_all_blends_decide(made, verdict):
+    frame = rollouts(**made)
+    advice = refblend.advise(frame)
+    curve = advice.curves[0].alignment
+    assert max(curve) == curve[0], "no blend is best, or the test says nothing"
+    gains = gains_by_hand(frame, seed=1)
+    best = gains[:, round(advice.weight * 20) - 1]
+    assert advice.weight > 0
+    assert advice.gain == pytest.approx(best.mean(), abs=0.01)
+    low, high = np.quantile(best, [0.025, 0.975])
+    assert (advice.gain_low, advice.gain_high) == pytest.approx((low, high), abs=0.02)
+    assert advice.verdict == verdict
+    assert (np.quantile(gains, 0.975, axis=0).max() < 0.02) == (verdict == "leave")
+    assert (advice.prompts_needed is None) == (verdict == "leave")
 
 
 def test_too_few_labels_say_how_many_would_do():

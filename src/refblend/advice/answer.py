@@ -11,6 +11,7 @@ import pandas as pd
 from refblend.advice.alignment import (
     TILTS,
     WEIGHTS,
+    Array,
     Blend,
     Groups,
     Level,
@@ -18,7 +19,6 @@ from refblend.advice.alignment import (
     Samples,
     Where,
     auc_within_prompts,
-    interval,
     map_headroom,
     resampled,
 )
@@ -72,13 +72,13 @@ class Advice:
     unblended: float
     """Alignment without a blend."""
     weight: float
-    """The best weight; weights from ``weight_low`` to ``weight_high`` are as good."""
+    """The best weight above 0; those from ``weight_low`` to ``weight_high`` are as good."""
     weight_low: float
     weight_high: float
     placement: str
     groups: str
     gain: float
-    """Alignment at the best weight minus that without a blend, with its 95 % interval."""
+    """Alignment at this weight minus that without a blend, with its 95 % interval."""
     gain_low: float
     gain_high: float
     map_gain: float | None
@@ -123,21 +123,24 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True) -> Advice:
     counts = resampled(samples.prompts)
     point, drawn = sums.alignment(), sums.alignment(counts)
     best = _best(point)
-    gain = point[best] - point[0]
-    low, high = interval(drawn[:, best] - drawn[:, 0])
     kind = best - best % len(WEIGHTS)
-    near = [
-        w
-        for w, value in zip(WEIGHTS, point[kind : kind + len(WEIGHTS)], strict=True)
-        if value >= point[best] - NEAR_BEST
-    ]
-    decided: Verdict = "leave" if high < MATTERS else "blend" if low > 0 else "undecided"
+    blended = slice(kind + 1, kind + len(WEIGHTS))  # every weight above 0 of the best kind
+    gains = point[blended] - point[0]
+    lows, highs = np.nanquantile(drawn[:, blended] - drawn[:, :1], [0.025, 0.975], axis=0)
+    at = best - blended.start
+    gain, low, high = (float(values[at]) for values in (gains, lows, highs))
+    near = [w for w, value in zip(WEIGHTS[1:], gains, strict=True) if value >= gain - NEAR_BEST]
+    decided: Verdict = "undecided"
+    if np.nanmax(highs) < MATTERS:
+        decided = "leave"
+    elif low > 0 and max(gain, high) >= MATTERS:
+        decided = "blend"
     labelled = int((sums.truth > 0).sum())
-    needed = _needed(decided, samples, gain, (high - low) / 2)
+    needed = None if decided != "undecided" else _needed(samples, gains, lows, highs, at)
     map_gain, map_low, map_high = _headroom(samples, sums, counts, norm_by_std)
     return Advice(
         verdict=decided,
-        sentence=_sentence(decided, blends[best], gain, (low, high), needed),
+        sentence=_sentence(decided, blends[best], gain, (low, float(np.nanmax(highs))), needed),
         responses=len(samples.reward),
         prompts=samples.prompts,
         labelled_responses=int(np.isfinite(samples.truth).sum()),
@@ -151,7 +154,7 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True) -> Advice:
         weight_high=max(near),
         placement=blends[best].placement,
         groups=blends[best].groups,
-        gain=float(gain),
+        gain=gain,
         gain_low=low,
         gain_high=high,
         map_gain=map_gain,
@@ -199,13 +202,13 @@ def samples_of(frame: pd.DataFrame) -> Samples:
     )
 
 
-def _best(point: np.ndarray[Any, Any]) -> int:
-    """The best weight of the simplest kind of blend that is as good as any."""
+def _best(point: Array) -> int:
+    """The best weight above 0 of the simplest kind of blend that is as good as any."""
     for start in range(0, len(point), len(WEIGHTS)):
         kind = point[start : start + len(WEIGHTS)]
         if np.nanmax(kind) >= np.nanmax(point) - NEAR_BEST:
             break
-    return start + int(np.nanargmax(kind))
+    return start + 1 + int(np.nanargmax(kind[1:]))
 
 
 def _check_labels(samples: Samples, sums: PromptSums) -> None:
@@ -223,13 +226,18 @@ def _check_labels(samples: Samples, sums: PromptSums) -> None:
         )
 
 
-def _needed(decided: Verdict, samples: Samples, gain: float, half: float) -> int | None:
-    """Labelled prompts needed for an interval that excludes 0, or excludes a gain that matters."""
-    if decided != "undecided":
-        return None
+def _needed(samples: Samples, gains: Array, lows: Array, highs: Array, best: int) -> int:
+    """Labelled prompts for an interval above 0, or for all intervals below a gain that matters.
+
+    Whichever takes fewer, if the gains stay and the intervals shrink with the root of the prompts.
+    """
+    to_blend = to_leave = math.inf
+    if lows[best] <= 0 < gains[best]:
+        to_blend = (gains[best] - lows[best]) / gains[best]
+    if np.nanmax(gains) < MATTERS:
+        to_leave = float(np.nanmax((highs - gains) / (MATTERS - gains)))
     labelled = len(np.unique(samples.prompt[np.isfinite(samples.truth)]))
-    target = gain if gain >= MATTERS else MATTERS / 2
-    return math.ceil(labelled * max(half / target, 1.0) ** 2)
+    return math.ceil(labelled * max(min(to_blend, to_leave), 1.0) ** 2)
 
 
 def _sentence(
@@ -252,13 +260,13 @@ def _sentence(
             f"closer to the truth ({gain:+.3f}, at least {bounds[0]:+.3f})."
         )
     return (
-        f"Undecided: the gain of the best blend may be nothing. About {needed} labelled prompts "
-        "would tell."
+        f"Undecided: a blend's gain may lie between {bounds[0]:+.3f} and {bounds[1]:+.3f}. About "
+        f"{needed} labelled prompts would tell."
     )
 
 
 def _headroom(
-    samples: Samples, constant: PromptSums, counts: np.ndarray[Any, Any], norm_by_std: bool
+    samples: Samples, constant: PromptSums, counts: Array, norm_by_std: bool
 ) -> tuple[float, float, float] | tuple[None, None, None]:
     if samples.entropy is None:
         return None, None, None
@@ -271,9 +279,7 @@ def _headroom(
     return map_headroom(constants, samples.sums(maps, norm_by_std), counts)
 
 
-def _curves(
-    kinds: Sequence[tuple[str, str]], point: np.ndarray[Any, Any], drawn: np.ndarray[Any, Any]
-) -> list[Curve]:
+def _curves(kinds: Sequence[tuple[str, str]], point: Array, drawn: Array) -> list[Curve]:
     low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
     curves = []
     for number, (placement, groups) in enumerate(kinds):
