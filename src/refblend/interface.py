@@ -126,7 +126,9 @@ def score_responses(
     return scored
 
 
-def advise(frame: "pd.DataFrame", *, norm_by_std: bool = True) -> "Advice":
+def advise(
+    frame: "pd.DataFrame", *, norm_by_std: bool = True, mixed_groups: bool = False
+) -> "Advice":
     """What blending a judge's score into the reward would do to the first updates.
 
     Example::
@@ -139,10 +141,11 @@ def advise(frame: "pd.DataFrame", *, norm_by_std: bool = True) -> "Advice":
             where nobody checked), and where known ``length`` (tokens) and ``entropy`` (mean of the
             response's tokens, nats). Rows without a reward or a score are left out.
         norm_by_std: whether GRPO divides by the group's standard deviation.
+        mixed_groups: whether to try ``groups: mixed``, too, which refblend's own trainer alone has.
 
     Raises:
         DataError: a column is missing or too few responses have a truth to say anything.
     """
     from refblend.advice.answer import advice_on
 
-    return advice_on(frame, norm_by_std)
+    return advice_on(frame, norm_by_std, mixed_groups)

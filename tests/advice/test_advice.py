@@ -129,7 +129,8 @@ def test_rollouts_of_every_trainer_are_read(tmp_path, trainer, suffix):
         else:
             part.to_csv(path, index=False)
     found = read_rollouts(tmp_path)
-    expected, advice = refblend.advise(frame), refblend.advise(found)
+    assert found.own == (trainer == "refblend")
+    expected, advice = refblend.advise(frame), refblend.advise(found.frame)
     assert (advice.responses, advice.prompts, advice.labelled_prompts) == (
         160,
         20,
@@ -143,7 +144,7 @@ def test_a_column_of_another_name_is_named(tmp_path):
     rollouts(20).rename(columns={"truth": "human"}).to_csv(path, index=False)
     with pytest.raises(DataError, match=r"truth.*human"):
         read_rollouts(path)
-    assert read_rollouts(path, Columns(truth="human")).truth.notna().all()
+    assert read_rollouts(path, Columns(truth="human")).frame.truth.notna().all()
 
 
 def test_a_cell_that_is_no_number_is_named(tmp_path):
@@ -165,6 +166,19 @@ def test_the_command_prints_and_writes(tmp_path):
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["sentence"] in result.output
     assert pd.DataFrame(report["curves"][0]).shape[0] == 21
+
+
+@pytest.mark.parametrize("trainer", FORMATS)
+def test_only_refblends_own_trainer_is_offered_a_blend_in_mixed_groups(tmp_path, trainer):
+    path, report = tmp_path / "rollouts.csv", tmp_path / "r.json"
+    names = FORMATS[trainer]
+    frame = rollouts(40).assign(response="x")
+    own = {column: 0.0 for column in names if column not in frame}
+    frame.assign(**own).rename(columns=names).to_csv(path, index=False)
+    result = CliRunner().invoke(app, ["advise", str(path), "--report", str(report)])
+    assert result.exit_code == 0, result.output
+    groups = {curve["groups"] for curve in json.loads(report.read_text())["curves"]}
+    assert groups == ({"all", "mixed"} if trainer == "refblend" else {"all"})
 
 
 def test_neither_ray_nor_vllm_is_needed(tmp_path):

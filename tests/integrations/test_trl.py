@@ -114,7 +114,7 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
     assert len(found["batches"]) == STEPS
     questions = {row["question"] for row in ROWS}
     answers = iter(found["judged"])
-    rollouts = read_rollouts(tmp_path, Columns(reward="digits", truth="spaces"))
+    rollouts = read_rollouts(tmp_path, Columns(reward="digits", truth="spaces")).frame
     logged = iter(rollouts.itertuples())
     assert (rollouts.groupby("prompt_id").size() == GROUP).all(), "as `refblend advise` reads them"
     for step, batch in enumerate(found["batches"], start=1):

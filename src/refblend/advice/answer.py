@@ -111,10 +111,12 @@ class Advice:
         return "\n".join([*(f"{name:<30}{text}" for name, text in rows.items()), "", self.sentence])
 
 
-def advice_on(frame: pd.DataFrame, norm_by_std: bool = True) -> Advice:
+def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool = False) -> Advice:
     """Implements :func:`refblend.advise`; see there for arguments and errors."""
     samples = samples_of(frame)
-    kinds: list[tuple[Where, Groups]] = [("terminal", "all"), ("terminal", "mixed")]
+    kinds: list[tuple[Where, Groups]] = [("terminal", "all")]
+    if mixed_groups:
+        kinds += [("terminal", "mixed")]
     if samples.length is not None:
         kinds += [("per_token", "all")]
     blends = [Blend(w, placement, groups) for placement, groups in kinds for w in WEIGHTS]

@@ -42,14 +42,25 @@ _NOT_REWARDS = {"step", "advantage", *filter(None, vars(TRL).values())}
 _REQUIRED = ("prompt_id", "reward", "judge_score", "truth")
 
 
-def read_rollouts(path: str | Path, columns: Columns | None = None) -> pd.DataFrame:
-    """The rollouts of a file, a folder or a run's directory, in the columns of :data:`PLAIN`.
+@dataclass(frozen=True)
+class Rollouts:
+    """What :func:`read_rollouts` found."""
+
+    frame: pd.DataFrame
+    """In the columns of :data:`PLAIN`."""
+    own: bool
+    """Whether refblend's trainer wrote them, the only one with ``groups: mixed``."""
+
+
+def read_rollouts(path: str | Path, columns: Columns | None = None) -> Rollouts:
+    """The rollouts of a file, a folder or a run's directory.
 
     DataError if there are none, or a column is missing.
     """
     files = _files(Path(path))
     frame = pd.concat([_read(file).assign(_file=file.name) for file in files], ignore_index=True)
-    return named(frame, columns or Columns(), str(path))
+    own = _usual(frame) == REFBLEND
+    return Rollouts(named(frame, columns or Columns(), str(path)), own)
 
 
 def named(frame: pd.DataFrame, wanted: Columns, source: str) -> pd.DataFrame:

@@ -84,14 +84,15 @@ def advise(
     if figure is not None and figure.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--figure {figure} has no known ending", "Use .svg, .png or .pdf.")
     if rollouts is None:
-        frame = sampling.rollouts()
+        frame, own = sampling.rollouts(), True
     else:
         from refblend.advice.rollouts import read_rollouts
 
-        frame = read_rollouts(rollouts, _columns(column or []))
+        found = read_rollouts(rollouts, _columns(column or []))
+        frame, own = found.frame, found.own
     from refblend.advice.answer import advice_on
 
-    advice = advice_on(frame)
+    advice = advice_on(frame, mixed_groups=own)
     typer.echo(str(advice))
     if figure is not None:
         from refblend.advice.figure import draw
