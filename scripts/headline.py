@@ -1,17 +1,22 @@
 """Figures of the texts, drawn by `make figures` from results/cpu: docs/assets/headline.png, every
-regime at its absolute level, and docs/assets/alignment.png, alignment against outcome.
+regime at its absolute level, and docs/assets/alignment.png, alignment against outcome. The numbers
+of the second's right panel are results/cpu/advise.csv.
 """
 
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
+from refblend.advice.alignment import Blend, interval, resampled
+from refblend.advice.answer import samples_of
 from refblend.study.design.spec import load_experiment
 from refblend.study.report import style as plot
 from refblend.study.report.alignment import REGIMES
+from refblend.study.report.readable import write_csv
 from refblend.study.stats.statistics import student_interval
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +33,13 @@ ARMS = {
     ),
 }  # fmt: skip
 """Regime → the arms of each role."""
+BLENDS = {
+    "noisy_linear": "linear", "noisy_judge": "0.3", "noisy_c045": "0.45",
+    "noisy_auto": "linear_auto", "noisy_inverse": "inverse_auto",
+}  # fmt: skip
+"""Arms of noisy_entropy with a weight of their own, and their names in the figure."""
+RESPONSES = 8
+"""To each prompt."""
 MEASURES = {"test/sampled": "sampled test accuracy", "test/greedy": "greedy test accuracy"}
 
 
@@ -66,12 +78,38 @@ def regimes(steps: pd.DataFrame) -> plot.Drawn:
     )
 
 
-def alignment(arms: pd.DataFrame, predicted: Collection[str]) -> plot.Drawn:
-    """Alignment against the outcome; arms on which it was predicted are filled.
+def advised(responses: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
+    """What `refblend advise` says of constant weights, and what arms of that mean weight gained.
 
-    ``arms``: ``alignment.csv`` of reports (arm, regime, alignment, test_sampled).
+    ``responses``: ``responses.parquet``, in the order in which prompts were sampled; ``summary``:
+    ``noisy_entropy_summary.csv``. Columns: arm, measure (``predicted``: gain in alignment over no
+    blend at the arm's mean weight, from step 5 of constant 0.3; ``measured``: gain in training
+    accuracy), estimate, low, high.
     """
-    figure, (axis,) = plot.panels(1, 1, figsize=(1.6 * plot.COLUMN, 1.1 * plot.COLUMN))
+    seen = responses[(responses.arm == "noisy_judge") & (responses.step == 5)]
+    group = seen.groupby("seed").cumcount() // RESPONSES
+    prompt = seen.seed.astype(str) + "/" + group.astype(str)
+    samples = samples_of(seen.assign(prompt_id=prompt).rename(columns={"acc": "truth"}))
+    own = summary.set_index(["measure", "arm"])
+    rows = []
+    for arm in BLENDS:
+        sums = samples.sums([Blend(0.0), Blend(own.loc["weight_mean", arm]["mean"])], True)
+        gains = np.diff(sums.alignment(resampled(samples.prompts)))
+        rows.append((arm, "predicted", np.diff(sums.alignment())[0], *interval(gains)))
+        rows.append(
+            (arm, "measured", *own.loc[("train_acc", arm), ["diff", "diff_low", "diff_high"]])
+        )
+    return pd.DataFrame(rows, columns=["arm", "measure", "estimate", "low", "high"])
+
+
+def alignment(arms: pd.DataFrame, predicted: Collection[str], gains: pd.DataFrame) -> plot.Drawn:
+    """Left: alignment against the outcome; arms on which it was predicted are filled. Right: what
+    was predicted from one arm's rollouts against what was measured.
+
+    ``arms``: ``alignment.csv`` of reports (arm, regime, alignment, test_sampled); ``gains``: of
+    :func:`advised`.
+    """
+    figure, (axis, right) = plot.panels(2, 2)
     for name, part in arms.groupby("regime"):
         for filled, some in part.groupby(part.arm.isin(predicted)):
             face = REGIMES[name] if filled else "none"
@@ -81,7 +119,24 @@ def alignment(arms: pd.DataFrame, predicted: Collection[str]) -> plot.Drawn:
             axis.plot(some.alignment, some.test_sampled, **look, **colours)
     axis.set(xlabel="alignment at step 5", ylabel="sampled test accuracy")
     plot.one_legend(figure, [axis])
-    return figure, "Alignment at step 5 against sampled test accuracy of every arm of M2 and M3."
+    both = gains.pivot(index="arm", columns="measure", values=["estimate", "low", "high"])
+    for arm in BLENDS:
+        point = both.loc[arm]
+        x, y = point["estimate"]["predicted"], point["estimate"]["measured"]
+        bars = {
+            "xerr": [[x - point["low"]["predicted"]], [point["high"]["predicted"] - x]],
+            "yerr": [[y - point["low"]["measured"]], [point["high"]["measured"] - y]],
+        }
+        right.errorbar(x, y, **bars, fmt="o", markersize=4, elinewidth=0.8, color=REGIMES["noisy"])
+        right.annotate(
+            BLENDS[arm], (x, y), xytext=(4, 4), textcoords="offset points", size="x-small"
+        )
+    right.set(xlabel="predicted gain in alignment", ylabel="gain in training accuracy")
+    return figure, (
+        "Left: alignment at step 5 against sampled test accuracy of every arm of M2 and M3. Right: "
+        "gain in alignment that `refblend advise` predicts from step 5 of constant 0.3, against "
+        "the gain in training accuracy of arms with that mean weight."
+    )
 
 
 def main() -> None:
@@ -91,9 +146,12 @@ def main() -> None:
     tables = [pd.read_csv(results / name / "tables" / "alignment.csv") for name in ("m2", "m3")]
     tested = load_experiment(ROOT / "params" / "study" / "noisy_entropy.yaml").arms
     tables[1] = tables[1].replace({"noisy_off": "noisy_off of M3"})  # other seeds
+    summary = pd.read_csv(results / "m2" / "tables" / "noisy_entropy_summary.csv")
+    gains = advised(pd.read_parquet(results / "responses.parquet"), summary)
+    write_csv(gains, results / "advise.csv")
     for name, (figure, caption) in {
         "headline": regimes(pd.read_parquet(results / "runs.parquet")),
-        "alignment": alignment(pd.concat(tables), tested),
+        "alignment": alignment(pd.concat(tables), tested, gains),
     }.items():
         plot.write_figure(figure, assets / f"{name}.png")
         print(caption)

@@ -5,7 +5,8 @@
 A number stands after a call in a comment, with or without its interval. A claim names the verdict
 that it expects. If the study says otherwise, the sentence is wrong: an error names its line, here
 and in `make docs`. With ``table="m3/M3_summary"`` the number is that of a report's table, which has
-no verdict; one regime instead of two arms, with ``table="m2/alignment_rank"``, is its correlation.
+no verdict. One name instead of two arms is for tables that compare none: a regime's correlation in
+``table="m2/alignment_rank"``, a gain in ``table="advise"``.
 
 Needs the standard library alone: the site is built without pandas.
 
@@ -38,7 +39,7 @@ class StaleTextError(ValueError):
 def rows(scale: str, table: str) -> list[dict[str, str]]:
     """All verdicts of a scale, or all differences of a report's summary."""
     report, _, name = table.rpartition("/")
-    place = f"{report}/tables/{name}" if report else "verdicts"
+    place = f"{report}/tables/{name}" if report else name
     with (ROOT / "results" / scale / f"{place}.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
     return [{IN_TABLES.get(key, key): value for key, value in row.items()} for row in found]
@@ -50,7 +51,7 @@ def v(treated: str, reference: str = "", expect: str = "", scale: str = "cpu", *
     Raises:
         StaleTextError: there is no such verdict, there are several, or it is not the expected one.
     """
-    table = where.pop("table", "")
+    table = where.pop("table", "verdicts")
     wanted = {"treated": treated} | where
     if reference:
         wanted = {"reference": reference, "endpoint": "test_sampled"} | wanted
@@ -102,7 +103,7 @@ def _stated(match: "re.Match[str]") -> str:
     arguments = ARGUMENT.findall(match["arguments"])
     named = {name: value for name, value in arguments if name}
     plain = [value for name, value in arguments if not name]
-    if len(plain) != 2 - ("alignment_rank" in named.get("table", "")) or not set(named) <= KNOWN:
+    if len(plain) not in ((1, 2) if "table" in named else (2,)) or not set(named) <= KNOWN:
         raise StaleTextError(f"{match['call']}: give two arms, and of {', '.join(sorted(KNOWN))}")
     number = v(*plain, **named).replace("-", "−")
     return match["call"] + (number if match["interval"] else number.partition(" ")[0])
