@@ -77,6 +77,8 @@ def filled(text: str) -> str:
     """
     lines = []
     for number, line in enumerate(text.splitlines(), start=1):
+        if line.lstrip().startswith("<!-- v("):
+            raise StaleTextError(f"line {number}: a comment at its start would end the paragraph")
         try:
             lines.append(STATED.sub(_stated, line))
         except StaleTextError as error:
