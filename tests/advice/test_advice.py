@@ -181,6 +181,43 @@ def test_only_refblends_own_trainer_is_offered_a_blend_in_mixed_groups(tmp_path,
     assert groups == ({"all", "mixed"} if trainer == "refblend" else {"all"})
 
 
+@pytest.mark.parametrize(("option", "by_std"), [([], True), (["--no-norm-by-std"], False)])
+def test_the_command_is_told_how_the_trainer_normalises(tmp_path, option, by_std):
+    path, report = tmp_path / "rollouts.csv", tmp_path / "r.json"
+    frame = rollouts(30)
+    frame.to_csv(path, index=False)
+    result = CliRunner().invoke(app, ["advise", str(path), "--report", str(report), *option])
+    assert result.exit_code == 0, result.output
+    assert json.loads(report.read_text())["unblended"] == pytest.approx(unblended(frame, by_std))
+
+
+@pytest.mark.parametrize("by_std", [True, False])
+def test_sampled_rollouts_are_normalised_as_the_configuration_says(tmp_path, monkeypatch, by_std):
+    frame, report = rollouts(30), tmp_path / "r.json"
+    monkeypatch.setattr("refblend.advice.sampling.sample_rollouts", lambda *_: frame)
+    monkeypatch.setattr("refblend.runtime.configure_process", lambda: None)
+    normalises = f"algorithm.norm_adv_by_std_in_grpo={str(by_std).lower()}"
+    given = ["--model", "actor", "--judge", "judge", "--data", "prompts.parquet"]
+    arguments = ["advise", *given, "--set", normalises, "--report", str(report)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert json.loads(report.read_text())["unblended"] == pytest.approx(unblended(frame, by_std))
+
+
+def unblended(frame: pd.DataFrame, by_std: bool) -> float:
+    """The alignment of the rule reward itself, prompt by prompt."""
+    cross = own = truth = 0.0
+    for _, group in frame.groupby("prompt_id"):
+        advantage = group.reward - group.reward.mean()
+        if by_std:
+            advantage = advantage / (group.reward.std() + 1e-6)
+        right = group.truth - group.truth.mean()
+        cross += (advantage * right).sum()
+        own += (advantage**2).sum()
+        truth += (right**2).sum()
+    return cross / (own * truth) ** 0.5
+
+
 def test_neither_ray_nor_vllm_is_needed(tmp_path):
     import subprocess
     import sys

@@ -39,8 +39,11 @@ class Sampling:
         Path | None, typer.Option(help="With --model: table of the rollouts to write.")
     ] = None
 
-    def rollouts(self) -> "pd.DataFrame":
-        """Sample them with the configuration that training would have; keep them if asked to."""
+    def rollouts(self) -> "tuple[pd.DataFrame, bool]":
+        """Sample them with the configuration that training would have; keep them if asked to.
+
+        Also whether that configuration divides by a group's standard deviation.
+        """
         runtime.configure_process()
         from refblend.config import load_config
 
@@ -57,7 +60,7 @@ class Sampling:
         frame = sample_rollouts(settings, self.prompts)
         if self.save is not None:
             write_table(self.save, frame)
-        return frame
+        return frame, settings.algorithm.norm_adv_by_std_in_grpo
 
 
 @with_options
@@ -71,6 +74,13 @@ def advise(
         list[str] | None,
         typer.Option(help="Name of a column, e.g. truth=human_label.", metavar="NAME=COLUMN"),
     ] = None,
+    norm_by_std: Annotated[
+        bool,
+        typer.Option(
+            help="Whether the trainer divides by a group's standard deviation; Dr.GRPO, RLOO and "
+            "TRL's scale_rewards=none do not."
+        ),
+    ] = True,
     figure: Annotated[Path | None, typer.Option(help="Figure to write, .svg or .png.")] = None,
     report: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
 ) -> None:
@@ -84,7 +94,9 @@ def advise(
     if figure is not None and figure.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--figure {figure} has no known ending", "Use .svg, .png or .pdf.")
     if rollouts is None:
-        frame, own = sampling.rollouts(), True
+        own = True
+        frame, by_std = sampling.rollouts()
+        norm_by_std = norm_by_std and by_std
     else:
         from refblend.advice.rollouts import read_rollouts
 
@@ -92,7 +104,7 @@ def advise(
         frame, own = found.frame, found.own
     from refblend.advice.answer import advice_on
 
-    advice = advice_on(frame, mixed_groups=own)
+    advice = advice_on(frame, norm_by_std, mixed_groups=own)
     typer.echo(str(advice))
     if figure is not None:
         from refblend.advice.figure import draw
