@@ -138,8 +138,9 @@ def advise(
     Args:
         frame: one row per response: ``prompt_id`` (responses of equal ids form a group),
             ``reward`` (the rule's), ``judge_score`` (in [0, 1]), ``truth`` (in [0, 1]; missing
-            where nobody checked), and where known ``length`` (tokens) and ``entropy`` (mean of the
-            response's tokens, nats). Rows without a reward or a score are left out.
+            where nobody checked), and where known ``length`` (tokens), ``entropy`` (mean of the
+            response's tokens, nats) and ``step``: at each, a prompt has a group of its own. Rows
+            without a reward or a score are left out.
         norm_by_std: whether GRPO divides by the group's standard deviation.
         mixed_groups: whether to try ``groups: mixed``, too, which refblend's own trainer alone has.
 

@@ -191,6 +191,45 @@ def test_the_command_is_told_how_the_trainer_normalises(tmp_path, option, by_std
     assert json.loads(report.read_text())["unblended"] == pytest.approx(unblended(frame, by_std))
 
 
+def test_a_prompt_that_comes_back_is_no_new_prompt_for_the_intervals(tmp_path):
+    once = rollouts(20).astype({"prompt_id": str})  # as from a file: their order decides the draws
+    later = once.assign(step=2, reward=once.reward + 1)  # a group's mean does not matter
+    path = tmp_path / "rollouts.csv"
+    pd.concat([once.assign(step=1), later]).to_csv(path, index=False)
+    expected, found = refblend.advise(once), refblend.advise(read_rollouts(path).frame)
+    assert (found.prompts, found.responses) == (20, 320)
+    for name in ("unblended", "gain", "gain_low", "gain_high", "judge_auc", "without_signal"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name))
+
+
+def test_a_run_is_read_at_its_first_step_or_at_those_that_are_named(tmp_path):
+    run, report = tmp_path / "run", tmp_path / "r.json"
+    (run / "rollouts").mkdir(parents=True)
+    parts = {step: rollouts(20, seed=step).assign(step=step, sample=0) for step in (5, 10, 15)}
+    for step, part in parts.items():
+        names = {"prompt_id": "uid", "truth": "acc"}
+        file = run / "rollouts" / f"{step}.jsonl"
+        part.rename(columns=names).to_json(file, orient="records", lines=True)
+
+    def told(*option: str) -> tuple[int, int, float]:
+        arguments = ["advise", str(run), "--report", str(report), *option]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        found = json.loads(report.read_text())
+        return found["responses"], found["prompts"], pytest.approx(found["unblended"])
+
+    def expected(*steps: int) -> tuple[int, int, float]:
+        whole = pd.concat([parts[step] for step in steps])
+        whole["prompt_id"] = whole.prompt_id + 1000 * whole.step  # groups; the prompts are 20
+        return len(whole), 20, unblended(whole, by_std=True)
+
+    assert told() == expected(5)
+    assert told("--steps", "10") == expected(10)
+    assert told("--steps", "6-15") == expected(10, 15)
+    for wrong in ("6-9", "late", "5-"):
+        assert CliRunner().invoke(app, ["advise", str(run), "--steps", wrong]).exit_code != 0
+
+
 @pytest.mark.parametrize("by_std", [True, False])
 def test_sampled_rollouts_are_normalised_as_the_configuration_says(tmp_path, monkeypatch, by_std):
     frame, report = rollouts(30), tmp_path / "r.json"

@@ -116,7 +116,9 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
     answers = iter(found["judged"])
     rollouts = read_rollouts(tmp_path, Columns(reward="digits", truth="spaces")).frame
     logged = iter(rollouts.itertuples())
-    assert (rollouts.groupby("prompt_id").size() == GROUP).all(), "as `refblend advise` reads them"
+    assert (rollouts.groupby(["step", "prompt_id"]).size() == GROUP).all(), (
+        "as `refblend advise` reads them"
+    )
     for step, batch in enumerate(found["batches"], start=1):
         texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
         asked = [next(answers) for _ in texts]

@@ -6,7 +6,8 @@ responses, Σ A·a / √(ΣA²·Σa²). 1: every update pushes towards right ans
 would weight it; 0: the updates have nothing to do with it. A prompt whose responses are all right,
 or all wrong, has a = 0, so whatever advantage a reward invents there lowers the alignment.
 
-Everything is kept as sums per prompt, because prompts are what a bootstrap draws.
+Everything is kept as sums per prompt, because prompts are what a bootstrap draws: one that comes
+back in a later step is a group of its own there, for GRPO, but no new prompt.
 """
 
 from collections.abc import Sequence
@@ -71,6 +72,8 @@ class Samples:
 
     prompt: npt.NDArray[np.int64]
     """Numbers 0 … P−1."""
+    group: npt.NDArray[np.int64]
+    """Responses to one prompt in one step; numbers 0 … G−1."""
     reward: Array
     score: Array
     truth: Array
@@ -78,10 +81,10 @@ class Samples:
     length: Array | None
     entropy: Array | None
     mixed: npt.NDArray[np.bool_] = field(init=False)
-    """Whether the rule rewards of the response's prompt differ."""
+    """Whether the rule rewards of the response's group differ."""
 
     def __post_init__(self) -> None:
-        rewards = pd.Series(self.reward).groupby(self.prompt)
+        rewards = pd.Series(self.reward).groupby(self.group)
         differ = rewards.transform("max") > rewards.transform("min")
         object.__setattr__(self, "mixed", differ.to_numpy())
 
@@ -93,12 +96,12 @@ class Samples:
     def sums(self, blends: Sequence[Blend], norm_by_std: bool) -> PromptSums:
         """The sums of these blends; ``norm_by_std=False`` is Dr.GRPO."""
         known = np.isfinite(self.truth)
-        prompt = self.prompt[known]
+        prompt, group = self.prompt[known], self.group[known]
+        count = np.maximum(np.bincount(group), 1)
 
         def centred(values: Array) -> Array:
-            return values - (self._total(values, prompt) / np.maximum(count, 1))[prompt]
+            return values - (np.bincount(group, values) / count)[group]
 
-        count = np.bincount(prompt, minlength=self.prompts)
         right = centred(self.truth[known])
         taken = [centred(self._advantages(blend, norm_by_std)[known]) for blend in blends]
         return PromptSums(
@@ -123,14 +126,14 @@ class Samples:
             quality = quality * self.length
         returns = torch.from_numpy((1 - weight) * self.reward + weight * quality).unsqueeze(-1)
         found, _ = compute_grpo_outcome_advantage(
-            returns, torch.ones_like(returns), self.prompt, norm_by_std
+            returns, torch.ones_like(returns), self.group, norm_by_std
         )
         return found.squeeze(-1).double().numpy()
 
     def _entropy_rank(self, level: Level) -> Array:
         entropy = pd.Series(self.entropy)
         if level == "prompt":
-            entropy = entropy.groupby(self.prompt).transform("mean")
+            entropy = entropy.groupby(self.group).transform("mean")
         return ((entropy.rank() - 0.5) / len(entropy)).to_numpy()
 
 
@@ -182,5 +185,5 @@ def auc_within_prompts(samples: Samples, values: Array) -> float | None:
     """
     known = np.isfinite(samples.truth)
     right = (samples.truth[known] > 0.5).astype(np.float64)
-    aucs, pairs = grouped_auc(values[known], right, samples.prompt[known])
+    aucs, pairs = grouped_auc(values[known], right, samples.group[known])
     return float(np.average(aucs, weights=pairs)) if len(aucs) else None

@@ -147,7 +147,7 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
         prompts=samples.prompts,
         labelled_responses=int(np.isfinite(samples.truth).sum()),
         labelled_prompts=labelled,
-        without_signal=1 - float(pd.Series(samples.mixed).groupby(samples.prompt).any().mean()),
+        without_signal=1 - float(pd.Series(samples.mixed).groupby(samples.group).any().mean()),
         judge_auc=auc_within_prompts(samples, samples.score),
         reward_auc=auc_within_prompts(samples, samples.reward),
         unblended=float(point[0]),
@@ -176,8 +176,9 @@ def samples_of(frame: pd.DataFrame) -> Samples:
             "Give one row per response with prompt_id, reward, judge_score and truth.",
         )
     whole = frame.dropna(subset=["prompt_id", "reward", "judge_score"])
-    size = whole.groupby("prompt_id").prompt_id.transform("size")
-    whole = whole[size > 1].sort_values("prompt_id", kind="stable")
+    keys = [name for name in ("prompt_id", "step") if name in whole.columns]
+    size = whole.groupby(keys, dropna=False).prompt_id.transform("size")
+    whole = whole[size > 1].sort_values(keys, kind="stable")
     if whole.empty:
         raise DataError(
             "no prompt has two responses with a reward and a score",
@@ -196,6 +197,7 @@ def samples_of(frame: pd.DataFrame) -> Samples:
 
     return Samples(
         prompt=whole.groupby("prompt_id").ngroup().to_numpy(),
+        group=whole.groupby(keys, dropna=False).ngroup().to_numpy(),
         reward=whole["reward"].to_numpy(float),
         score=whole["judge_score"].to_numpy(float),
         truth=whole["truth"].to_numpy(float),
@@ -219,7 +221,8 @@ def _check_labels(samples: Samples, sums: PromptSums) -> None:
         raise DataError(
             f"{informative} prompts have both right and wrong responses with a known truth; "
             f"{FEW_PROMPTS} are the least",
-            "Label all responses of more prompts, of those first whose answers differ.",
+            "Label all responses of more prompts, of those first whose answers differ, or read "
+            "more steps: --steps.",
         )
     if not np.isfinite(sums.alignment()[0]):
         raise DataError(

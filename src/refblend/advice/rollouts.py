@@ -7,7 +7,8 @@ It reads files, and folders of files, from
 * verl: ``<step>.jsonl`` in ``trainer.rollout_data_dir``;
 * anything else as jsonl, csv or parquet with these columns.
 
-A file's columns say which it is. Responses to one prompt in one step form a group.
+A file's columns say which it is. Responses to one prompt in one step form a group. Of refblend's
+own rollouts the first recorded step is read unless others are asked for.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -50,21 +51,50 @@ class Rollouts:
     """In the columns of :data:`PLAIN`."""
     own: bool
     """Whether refblend's trainer wrote them, the only one with ``groups: mixed``."""
+    steps: str
+    """Which steps were read of which; empty if all."""
 
 
-def read_rollouts(path: str | Path, columns: Columns | None = None) -> Rollouts:
-    """The rollouts of a file, a folder or a run's directory.
+def read_rollouts(
+    path: str | Path, columns: Columns | None = None, steps: tuple[int, int] | None = None
+) -> Rollouts:
+    """The rollouts of a file, a folder or a run's directory; ``steps``: the first and the last.
 
     DataError if there are none, or a column is missing.
     """
     files = _files(Path(path))
     frame = pd.concat([_read(file).assign(_file=file.name) for file in files], ignore_index=True)
     own = _usual(frame) == REFBLEND
-    return Rollouts(named(frame, columns or Columns(), str(path)), own)
+    read = ""
+    if steps or (own and "step" in frame.columns):
+        frame, read = _within(frame, steps, str(path))
+    return Rollouts(named(frame, columns or Columns(), str(path)), own, read)
+
+
+def _within(
+    frame: pd.DataFrame, steps: tuple[int, int] | None, source: str
+) -> tuple[pd.DataFrame, str]:
+    """The rows of these steps, or of the first that there is, and what was left out."""
+    if "step" not in frame.columns:
+        raise DataError(f"{source} has no column 'step'", "Leave out --steps.")
+    step = _numbers(frame["step"], f"{source}: step")
+    first, last = steps or (step.min(), step.min())
+    chosen = step.between(first, last)
+    if not chosen.any():
+        raise DataError(
+            f"{source} has no step from {first} to {last}", f"It has {_span(step)}: name some."
+        )
+    read = "" if chosen.all() else f"{_span(step[chosen])} of {_span(step)}; --steps reads others"
+    return frame[chosen], read
+
+
+def _span(step: pd.Series) -> str:
+    first, last = step.min(), step.max()
+    return f"{first:g}" if first == last else f"{first:g} to {last:g}"
 
 
 def named(frame: pd.DataFrame, wanted: Columns, source: str) -> pd.DataFrame:
-    """The frame with the columns of :data:`PLAIN`; groups are prompts within a step and file."""
+    """The frame with the columns of :data:`PLAIN` and ``step``: a file and its step."""
     usual = _usual(frame)
     found: dict[str, pd.Series] = {}
     for field in fields(Columns):
@@ -82,10 +112,11 @@ def named(frame: pd.DataFrame, wanted: Columns, source: str) -> pd.DataFrame:
     table = pd.DataFrame(found)
     for name in set(table.columns) - {"prompt_id", "response"}:
         table[name] = _numbers(table[name], f"{source}: {name}")
-    keys = [frame[key].astype(str) for key in ("_file", "step") if key in frame.columns]
     table["prompt_id"] = table["prompt_id"].astype(str)
-    for key in keys:
-        table["prompt_id"] = key + "/" + table["prompt_id"]
+    table["step"] = ""
+    for key in ("_file", "step"):
+        if key in frame.columns:
+            table["step"] += frame[key].astype(str) + "/"
     return table
 
 

@@ -74,6 +74,13 @@ def advise(
         list[str] | None,
         typer.Option(help="Name of a column, e.g. truth=human_label.", metavar="NAME=COLUMN"),
     ] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            help="Steps to read. A run of refblend: its first recorded one; otherwise all.",
+            metavar="FIRST-LAST",
+        ),
+    ] = None,
     norm_by_std: Annotated[
         bool,
         typer.Option(
@@ -100,8 +107,10 @@ def advise(
     else:
         from refblend.advice.rollouts import read_rollouts
 
-        found = read_rollouts(rollouts, _columns(column or []))
+        found = read_rollouts(rollouts, _columns(column or []), _steps(steps))
         frame, own = found.frame, found.own
+        if found.steps:
+            typer.echo(f"{'steps':<30}{found.steps}")
     from refblend.advice.answer import advice_on
 
     advice = advice_on(frame, norm_by_std, mixed_groups=own)
@@ -112,6 +121,16 @@ def advise(
         draw(advice, figure)
     if report is not None:
         write_json(report, advice.to_dict())
+
+
+def _steps(given: str | None) -> tuple[int, int] | None:
+    if given is None:
+        return None
+    first, separator, last = given.partition("-")
+    last = last if separator else first
+    if not (first.isdecimal() and last.isdecimal()):
+        raise ConfigError(f"--steps {given} names no steps", "Write 5, or 5-20.")
+    return int(first), int(last)
 
 
 def _columns(given: list[str]) -> "Columns":

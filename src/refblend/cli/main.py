@@ -186,7 +186,7 @@ def config(
 for _command, _example in (
     (show, "runs/mine --compare runs/other"),
     (score, "--judge models/smoke/judge_medium --input answers.jsonl --output scores.csv"),
-    (advise, "runs/smoke/linear/seed_1 --figure advice.svg"),
+    (advise, "runs/cpu/noisy_judge/seed_237 --figure advice.svg"),
     (evaluate, "runs/mine --data data/smoke/test.parquet"),
 ):
     _called = f"refblend {_command.__name__} {_example}"
