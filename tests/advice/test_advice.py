@@ -1,6 +1,7 @@
 """The advice as a whole: what it recommends, reads, refuses and writes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,14 @@ def test_an_exact_rule_is_left_alone():
     assert advice.verdict == "leave"
     assert advice.unblended > 0.95
     assert advice.reward_auc == 1.0
+
+
+def test_a_range_of_good_weights_is_told_only_where_there_is_one():
+    advice = replace(refblend.advise(rollouts(40)), weight=0.3, weight_low=0.2, weight_high=0.4)
+    assert "w = 0.3; from 0.2 to 0.4 it is as good" in str(advice)
+    alone = str(replace(advice, weight_low=0.3, weight_high=0.3))
+    assert "w = 0.3" in alone
+    assert "as good" not in alone
 
 
 def gains_by_hand(frame: pd.DataFrame, seed: int) -> np.ndarray:

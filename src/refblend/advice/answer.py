@@ -94,6 +94,11 @@ class Advice:
         return asdict(self)
 
     def __str__(self) -> str:
+        gain = (
+            f"{self.gain:+.3f} [{self.gain_low:+.3f}, {self.gain_high:+.3f}] at w = {self.weight:g}"
+        )
+        if self.weight_low < self.weight_high:
+            gain += f"; from {self.weight_low:g} to {self.weight_high:g} it is as good"
         rows = {
             "responses": f"{self.responses} to {self.prompts} prompts, "
             f"{self.labelled_responses} with a known truth",
@@ -102,8 +107,7 @@ class Advice:
             f"judge {_shown(self.judge_auc)}",
             "alignment, no blend": f"{self.unblended:.3f}",
             **dict(curve.peak() for curve in self.curves),
-            "gain of the best": f"{self.gain:+.3f} [{self.gain_low:+.3f}, {self.gain_high:+.3f}]; "
-            f"w from {self.weight_low:g} to {self.weight_high:g} is as good",
+            "gain of the best": gain,
             "entropy map adds": "unknown: the rollouts have no entropy"
             if self.map_gain is None
             else f"{self.map_gain:+.3f} [{self.map_gain_low:+.3f}, {self.map_gain_high:+.3f}]",
