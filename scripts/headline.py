@@ -123,11 +123,10 @@ def alignment(arms: pd.DataFrame, predicted: Collection[str], gains: pd.DataFram
     for arm in BLENDS:
         point = both.loc[arm]
         x, y = point["estimate"]["predicted"], point["estimate"]["measured"]
-        bars = {
-            "xerr": [[x - point["low"]["predicted"]], [point["high"]["predicted"] - x]],
-            "yerr": [[y - point["low"]["measured"]], [point["high"]["measured"] - y]],
-        }
-        right.errorbar(x, y, **bars, fmt="o", markersize=4, elinewidth=0.8, color=REGIMES["noisy"])
+        wide = [[x - point["low"]["predicted"]], [point["high"]["predicted"] - x]]
+        high = [[y - point["low"]["measured"]], [point["high"]["measured"] - y]]
+        look = {"fmt": "o", "markersize": 4, "elinewidth": 0.8, "color": REGIMES["noisy"]}
+        right.errorbar(x, y, high, wide, **look)
         right.annotate(
             BLENDS[arm], (x, y), xytext=(4, 4), textcoords="offset points", size="x-small"
         )
