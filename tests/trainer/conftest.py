@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,12 @@ class Run:
         """Call the command and wait for its end."""
         return self.finish(self.start(*overrides, **environment))
 
+    def complete(self, *overrides: str, **environment: str) -> str:
+        """The same for a call that must succeed; what it said."""
+        ended = self.train(*overrides, **environment)
+        assert ended.status == 0, ended.output
+        return ended.output
+
     def finish(self, process: "subprocess.Popen[str]") -> Ended:
         """Wait for a call's end; nothing of its cluster may be left when it ends itself."""
         try:
@@ -91,6 +98,18 @@ class Run:
     def canonical_lines(self) -> list[str]:
         """The same as text, so that equality means equal digits and equal order."""
         return [json.dumps(record) for record in self.metrics()]
+
+    def assert_same(self, other: "Run", ignore: Collection[str] = ()) -> None:
+        """Metrics (timings and ``ignore`` aside), responses and weights are another run's."""
+        ours, theirs = (
+            [json.dumps({k: v for k, v in m.items() if k not in ignore}) for m in run.metrics()]
+            for run in (self, other)
+        )
+        assert ours == theirs
+        last = len(ours) - 1
+        for step in range(1, last + 1):
+            assert self.rollouts(step) == other.rollouts(step)
+        assert self.weights(last) == other.weights(last)
 
     def rollouts(self, step: int) -> list[dict[str, Any]]:
         lines = (self.directory / "rollouts" / f"{step}.jsonl").read_text().splitlines()
@@ -185,6 +204,5 @@ def make_run(tmp_path_factory, tiny_tree, tiny_judge_dir):
 def undisturbed(make_run):
     """A finished run of 4 steps that the others are compared with."""
     run = make_run()
-    ended = run.train()
-    assert ended.status == 0, ended.output
+    run.complete()
     return run

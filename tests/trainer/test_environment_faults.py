@@ -7,7 +7,6 @@ says what to do; then the same command finishes it, and nothing tells the result
 
 import json
 import os
-import pkgutil
 import re
 import subprocess
 import time
@@ -55,19 +54,6 @@ def with_sabotage() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
-def assert_same(run, undisturbed, ignore: tuple[str, ...] = ()) -> None:
-    """Metrics (timings and ``ignore`` aside), responses and weights."""
-
-    def lines(of) -> list[str]:
-        kept = [{k: v for k, v in m.items() if k not in ignore} for m in of.metrics()]
-        return [json.dumps(record) for record in kept]
-
-    assert lines(run) == lines(undisturbed)
-    for step in range(1, LAST + 1):
-        assert run.rollouts(step) == undisturbed.rollouts(step)
-    assert run.weights(LAST) == undisturbed.weights(LAST)
-
-
 def assert_stopped(run, ended, told: str) -> None:
     """An error of ours in the last line, no traceback, and no damaged checkpoint."""
     assert ended.status == 2, ended.output
@@ -99,8 +85,7 @@ def make_light(make_run) -> Callable:
 def light(make_light):
     """An undisturbed one, to compare with."""
     run = make_light()
-    ended = run.train()
-    assert ended.status == 0, ended.output
+    run.complete()
     return run
 
 
@@ -169,9 +154,8 @@ def test_a_run_that_a_fault_stops_is_finished_by_the_same_command(
         (run.directory / "filler").unlink()
     elif fault == "read_only":
         subprocess.run(["umount", str(run.directory)], check=True)
-    again = run.train()
-    assert again.status == 0, again.output
-    assert_same(run, request.getfixturevalue("undisturbed" if judged else "light"))
+    run.complete()
+    run.assert_same(request.getfixturevalue("undisturbed" if judged else "light"))
 
 
 def test_a_reward_that_is_not_finite(make_light):
@@ -227,9 +211,8 @@ def test_a_clock_that_jumps(make_run, undisturbed, seconds):
     run = make_run("trainer.energy=true")
     after = str(run.directory / "rollouts" / "1.jsonl")
     clock = {"SABOTAGE_CLOCK": str(seconds), "SABOTAGE_CLOCK_AFTER": after}
-    ended = run.train(**with_sabotage() | clock)
-    assert ended.status == 0, ended.output
-    assert_same(run, undisturbed)
+    run.complete(**with_sabotage() | clock)
+    run.assert_same(undisturbed)
     for line in (run.directory / "metrics.jsonl").read_text().splitlines():
         times = {k: v for k, v in json.loads(line).items() if k.startswith("timing_s/")}
         assert all(0 <= v < 600 for v in times.values()), times
@@ -250,11 +233,9 @@ ONCE = {
 def test_memory_that_runs_out_once(make_run, undisturbed, what):
     run = make_run()
     target, told = ONCE[what]
-    ended = run.train(**sabotage(run, target, "out_of_memory", "3"))
-    assert ended.status == 0, ended.output
-    assert told in ended.output
+    assert told in run.complete(**sabotage(run, target, "out_of_memory", "3"))
     assert sum(incidents(run, "oom")) == 1
-    assert_same(run, undisturbed, ignore=("incidents/oom",))
+    run.assert_same(undisturbed, ignore=["incidents/oom"])
 
 
 @pytest.mark.slow
@@ -262,9 +243,8 @@ def test_memory_that_runs_out_once(make_run, undisturbed, what):
 def test_an_update_that_runs_out_of_memory(make_light, light, fault):
     """Half the micro-batch gives the same sums but for rounding."""
     run = make_light()
-    ended = run.train(**sabotage(run, LOSS, fault, "1"))
-    assert ended.status == 0, ended.output
-    assert "step 1: memory ran out in the actor's update" in ended.output
+    said = run.complete(**sabotage(run, LOSS, fault, "1"))
+    assert "step 1: memory ran out in the actor's update" in said
     assert incidents(run, "oom") == [1, 0, 0, 0]
     for ours, theirs in zip(run.metrics(), light.metrics(), strict=True):
         for metrics in (ours, theirs):
@@ -276,21 +256,10 @@ def test_an_update_that_runs_out_of_memory(make_light, light, fault):
 @pytest.mark.parametrize(("fault", "target"), [("nan_loss", LOSS), ("nan_gradient", GRADIENTS)])
 def test_a_gradient_that_is_not_finite_is_skipped(make_light, light, fault, target):
     run = make_light()
-    ended = run.train(**sabotage(run, target, fault, "1"))
-    assert ended.status == 0, ended.output
-    assert "step 1: the actor's gradient is not finite; skipped: the update" in ended.output
+    said = run.complete(**sabotage(run, target, fault, "1"))
+    assert "step 1: the actor's gradient is not finite; skipped: the update" in said
     assert incidents(run, "nonfinite") == [1, 0, 0, 0]
     # What was computed before the update is the light run's.
     assert run.rollouts(1) == light.rollouts(1)
     assert run.weights(LAST) != light.weights(LAST)
     assert_whole(run)
-
-
-TARGETS = {row[0] for table in (STOPS, HOPELESS, ONCE) for row in table.values()} | {GRADIENTS}
-
-
-@pytest.mark.parametrize("target", sorted(TARGETS))
-def test_the_function_to_sabotage_exists(target, monkeypatch):
-    """Most tests that need it are slow: a name that has changed is found here."""
-    monkeypatch.syspath_prepend(SABOTAGE.parent)
-    assert callable(pkgutil.resolve_name(target))

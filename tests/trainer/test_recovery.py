@@ -11,7 +11,6 @@ from refblend.trainer.checkpoint import find_damage
 
 pytestmark = pytest.mark.engine
 
-LAST = 4
 TWO_ENGINES = (
     "actor_rollout_ref.rollout.num_engines=2",
     "algorithm.ref_quality_score.scoring.num_engines=2",
@@ -19,11 +18,8 @@ TWO_ENGINES = (
 
 
 def assert_same(run, undisturbed) -> None:
-    """Every metric that is not a time, every response, and every bit of the weights."""
-    assert run.canonical_lines() == undisturbed.canonical_lines()
-    for step in range(1, LAST + 1):
-        assert run.rollouts(step) == undisturbed.rollouts(step)
-    assert run.weights(LAST) == undisturbed.weights(LAST)
+    """Every metric that is not a time, every response, every bit of the weights, the summary."""
+    run.assert_same(undisturbed)
     assert run.weights(2) == undisturbed.weights(2)
     ours, theirs = run.summary(), undisturbed.summary()
     assert ours.pop("step_seconds_mean") > 0
@@ -47,9 +43,7 @@ def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed):
     assert [m["step"] for m in run.metrics()] == [0, 1, 2, 3]
     assert find_damage(run.directory / "checkpoints" / "global_step_3") is None
     assert not (run.directory / "summary.json").exists()
-    ended = run.train()
-    assert ended.status == 0, ended.output
-    assert "resumed from step 3" in ended.output
+    assert "resumed from step 3" in run.complete()
     assert_same(run, undisturbed)
     sessions = json.loads((run.directory / "provenance.json").read_text())["sessions"]
     assert [s["end"] is None for s in sessions] == [True, True, False]
@@ -85,10 +79,9 @@ def test_the_death_of_one_of_two_training_ranks(make_run):
     """The other rank waits in a collective; it must not hang the run."""
     two = "actor_rollout_ref.actor.fsdp_config.world_size=2"
     undisturbed, run = make_run(two), make_run(two)
-    assert undisturbed.train().status == 0
-    ended = run.train(SABOTEUR_TARGET="ActorWorker", SABOTEUR_AFTER="2", SABOTEUR_RANKS="1")
-    assert ended.status == 0, ended.output
-    assert "all workers start again (1)" in ended.output
+    undisturbed.complete()
+    said = run.complete(SABOTEUR_TARGET="ActorWorker", SABOTEUR_AFTER="2", SABOTEUR_RANKS="1")
+    assert "all workers start again (1)" in said
     assert_same(run, undisturbed)
 
 
@@ -112,8 +105,7 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed):
     try:
         address, token = owner.stdout.readline().split()
         run = make_run(f"ray.address={address}")
-        ended = run.train(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token)
-        assert ended.status == 0, ended.output
+        run.complete(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token)
         owner.stdin.write("\n")
         owner.stdin.flush()
         assert owner.stdout.readline().strip() == "free"
@@ -145,8 +137,5 @@ def test_ctrl_c_says_how_to_go_on_and_loses_nothing(make_run, undisturbed, how):
     assert told in stopped.output
     assert [m["step"] for m in run.metrics()] == [0, 1]
     assert find_damage(run.directory / "checkpoints" / f"global_step_{step}") is None
-    ended = run.train()
-    assert ended.status == 0, ended.output
-    assert f"resumed from step {step}" in ended.output
-    assert run.canonical_lines() == undisturbed.canonical_lines()
-    assert run.weights(LAST) == undisturbed.weights(LAST)
+    assert f"resumed from step {step}" in run.complete()
+    run.assert_same(undisturbed)

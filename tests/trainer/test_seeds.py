@@ -24,11 +24,9 @@ def test_a_run_after_another_and_extended_equals_a_run_alone(make_run, undisturb
         type(base)(Path(str(folder).replace("{seed}", str(seed))), base.config_file)
         for seed in (2, 1)
     )
-    ended = base.train(where, "trainer.total_training_steps=2")
-    assert ended.status == 0, ended.output
+    base.complete(where, "trainer.total_training_steps=2")
     assert second.weights(2) == undisturbed.weights(2)
-    ended = base.train(where)
-    assert ended.status == 0, ended.output
+    base.complete(where)
     # What the strategies `schedule` and `decay` would have weighed is logged beside the others, and
     # follows the planned number of steps; nothing else may differ.
     follow_total = {f"actor/ref_quality/counterfactual/{name}" for name in ("schedule", "decay")}
@@ -45,7 +43,7 @@ def test_a_run_after_another_and_extended_equals_a_run_alone(make_run, undisturb
     assert "trainer.total_training_steps: 2 → 4" in sessions[1]["changes"]
     # Nothing is left to do: no cluster is started, and nothing is written. Another key is refused.
     before = provenance.stat().st_mtime_ns
-    assert base.train(where).status == 0
+    base.complete(where)
     refused = base.train(where, "algorithm.gamma=0.9")
     assert refused.status == 2
     assert "algorithm.gamma: 1.0 → 0.9" in refused.output

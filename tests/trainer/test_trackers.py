@@ -28,19 +28,16 @@ def test_every_tracker_is_closed(monkeypatch, tmp_path):
     closed = []
 
     class Client(Tracker):
-        def __init__(self, context: TrackerContext) -> None:
-            pass
-
         def close(self, failed: bool = False) -> None:
             closed.append(failed)
             raise RuntimeError("the service's own")
 
-    class Refused(Tracker):
-        def __init__(self, context: TrackerContext) -> None:
-            raise PermissionError("no key")
+    def refused(context: TrackerContext) -> Tracker:
+        raise PermissionError("no key")
 
-    for name, tracker in {"one": Client, "two": Client, "refused": Refused}.items():
-        monkeypatch.setitem(TRACKERS, name, tracker)
+    for name in ("one", "two"):
+        monkeypatch.setitem(TRACKERS, name, lambda _: Client())
+    monkeypatch.setitem(TRACKERS, "refused", refused)
     context = TrackerContext(tmp_path, 3)
     failure = r"trainer\.logger: one failed: RuntimeError: the service's own.*take one out"
     with pytest.raises(ResourceError, match=failure), Trackers(["one", "two"], context):
@@ -57,13 +54,10 @@ def test_an_outage_of_a_service_names_the_tracker(monkeypatch, tmp_path):
     """Clients raise errors of their own; a full disk is told as one, whoever met it."""
 
     class Away(Tracker):
-        def __init__(self, context: TrackerContext) -> None:
-            pass
-
         def log(self, step: int, metrics: Mapping[str, float]) -> None:
             raise ConnectionError("refused") if step == 1 else OSError(28, "No space left")
 
-    monkeypatch.setitem(TRACKERS, "away", Away)
+    monkeypatch.setitem(TRACKERS, "away", lambda _: Away())
     with Trackers(["away"], TrackerContext(tmp_path, 3)) as trackers:
         with pytest.raises(ResourceError, match=r"away failed: ConnectionError: refused\. Repair"):
             trackers.log(1, {})

@@ -51,8 +51,10 @@ class Nodes:
         run.prefix = ["bash", str(SCRIPT), "run", str(self.folder)]
         return run.start()
 
-    def train(self, run):
-        return run.finish(self.start(run))
+    def complete(self, run) -> str:
+        ended = run.finish(self.start(run))
+        assert ended.status == 0, ended.output
+        return ended.output
 
     def workers(self) -> set[tuple[str, str]]:
         """Node and class of every worker process; Ray puts the class into the title."""
@@ -100,24 +102,17 @@ def watched(nodes: Nodes) -> Iterator[set[tuple[str, str]]]:
         watcher.join()
 
 
-def assert_same(run, other) -> None:
-    assert run.canonical_lines() == other.canonical_lines()
-    assert run.weights(4) == other.weights(4)
-
-
 def test_the_judge_on_the_other_node_changes_no_number(nodes, make_run, undisturbed):
     run = make_run(*TWO_NODES)
-    ended = nodes.train(run)
-    assert ended.status == 0, ended.output
-    assert_same(run, undisturbed)
+    nodes.complete(run)
+    run.assert_same(undisturbed)
 
 
 def test_ranks_and_engines_on_both_nodes_give_the_numbers_of_one_node(nodes, make_run, undisturbed):
     """Bit for bit where the batch is cut the same; with one rank sums are rounded differently."""
     cut = (f"{FSDP}.world_size=2",)
     alone = make_run(*cut)
-    ended = alone.train()
-    assert ended.status == 0, ended.output
+    alone.complete()
     run = make_run(
         *cut,
         "ray.address=10.77.0.1:6399",
@@ -128,12 +123,11 @@ def test_ranks_and_engines_on_both_nodes_give_the_numbers_of_one_node(nodes, mak
         "algorithm.ref_quality_score.scoring.node=10.77.0.2",
     )
     with watched(nodes) as seen:
-        ended = nodes.train(run)
-    assert ended.status == 0, ended.output
+        nodes.complete(run)
     on_both = {(node, name) for node in "ab" for name in ("ActorWorker", "RolloutWorker")}
     assert on_both | {("b", "JudgeWorker")} <= seen
     assert ("a", "JudgeWorker") not in seen
-    assert_same(run, alone)
+    run.assert_same(alone)
     first, other = run.metrics()[1], undisturbed.metrics()[1]
     assert first == pytest.approx(other, rel=1e-4, abs=1e-6)
     shards = run.directory / "checkpoints" / "global_step_4" / "actor" / "optimizer"
@@ -141,9 +135,8 @@ def test_ranks_and_engines_on_both_nodes_give_the_numbers_of_one_node(nodes, mak
     # As a kill after step 3 would leave it.
     shutil.rmtree(run.directory / "checkpoints" / "global_step_4")
     (run.directory / "summary.json").unlink()
-    ended = nodes.train(run)
-    assert "resumed from step 2" in ended.output
-    assert_same(run, alone)
+    assert "resumed from step 2" in nodes.complete(run)
+    run.assert_same(alone)
 
 
 def test_a_node_that_is_killed_and_returns_changes_no_number(nodes, make_run, undisturbed):
@@ -160,4 +153,4 @@ def test_a_node_that_is_killed_and_returns_changes_no_number(nodes, make_run, un
     nodes("start", "b")
     ended = run.finish(process)
     assert ended.status == 0, ended.output
-    assert_same(run, undisturbed)
+    run.assert_same(undisturbed)
