@@ -1,13 +1,9 @@
 """The statements of SECURITY.md, checked on the sources and on the workflow's own commands."""
 
 import ast
-import importlib.util
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -132,76 +128,6 @@ def test_the_numbers_are_numbers() -> None:
         assert sizes[name]["type"] == "integer"
 
 
-needs_snakemake = pytest.mark.skipif(
-    importlib.util.find_spec("snakemake") is None, reason="needs the extra `workflow`"
-)
-INJECTIONS = [
-    "x; touch pwned",
-    "$(touch pwned)",
-    "`touch pwned`",
-    "a' && touch pwned; '",
-    "a|b>pwned",
-]
-KEYS = [
-    *("algorithm.adv_estimator", "trainer.project_name", "trainer.experiment_name"),
-    *("actor_rollout_ref.actor.node", "actor_rollout_ref.ref.node"),
-]
-
-
-@pytest.fixture(scope="module")
-def hostile_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with a hostile name, whose experiment M1 has an arm with hostile overrides."""
-    project = tmp_path_factory.mktemp("hostile project; touch pwned")
-    for name in ("params", "workflow", "src"):
-        shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "Snakefile", project)
-    (project / "profiles").symlink_to("workflow/profiles")
-    path = project / "params" / "study" / "M1.yaml"
-    tree = yaml.safe_load(path.read_text())
-    tree["arms"]["hostile"] = dict(zip(KEYS, INJECTIONS, strict=True))
-    path.write_text(yaml.safe_dump(tree))
-    return project
-
-
-def snakemake(
-    project: Path, *arguments: str, scale: str = "smoke", stand_in: str = ""
-) -> tuple[int, str]:
-    own = {"BASH_FUNC_refblend%%": stand_in} if stand_in else {}
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", *arguments, "--config", f"scale={scale}"],
-        cwd=project,
-        env=os.environ | own,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
-@needs_snakemake
-def test_hostile_overrides_reach_the_trainer_as_text_and_no_shell(hostile_project: Path) -> None:
-    # Writes its arguments down, parted by NUL, and makes no output: the job fails, as it may.
-    record = hostile_project / "arguments"
-    stand_in = f"""() {{ printf '%s\\0' "$@" >> '{record}'; echo >> '{record}'; }}"""
-    inputs = [f"data/smoke/{name}.parquet" for name in ("train", "validation", "test", "sanity")]
-    for name in ("actor", "judge_medium"):
-        inputs += [f"models/smoke/{name}/{file}" for file in ("config.json", "model.safetensors")]
-    for path in (hostile_project / name for name in inputs):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    target = "runs/smoke/hostile/1-2.trained.json"
-    wanted = ["--allowed-rules", "train", "--cores", "1"]
-    status, output = snakemake(hostile_project, target, *wanted, stand_in=stand_in)
-    assert status != 0
-    assert record.exists(), output
-    calls_made = [line.split("\0") for line in record.read_text().splitlines()]
-    given = {word for call in calls_made if call[0] == "train" for word in call}
-    for key, text in zip(KEYS, INJECTIONS, strict=True):
-        assert f"{key}={json.dumps(text)}" in given
-    assert [str(p) for p in hostile_project.rglob("*pwned*")] == []
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -219,11 +145,3 @@ def test_hostile_names_are_refused_before_any_work(tmp_path: Path, old: str, new
     path.write_text(text.replace(old, new))
     with pytest.raises(RefblendError, match=re.escape(str(path))):
         build_grid(["M1"], "smoke", tmp_path / "params")
-
-
-@needs_snakemake
-def test_a_hostile_scale_is_refused(hostile_project: Path) -> None:
-    status, output = snakemake(hostile_project, "m1", "-n", scale="../../smoke; touch pwned")
-    assert status != 0
-    assert "scale" in output
-    assert not list(hostile_project.rglob("*pwned*"))

@@ -1,11 +1,18 @@
 """A copy of the project in which the workflow can be called."""
 
+import importlib.util
 import shutil
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _workflow_extra() -> None:
+    if None in map(importlib.util.find_spec, ("snakemake", "dvc")):
+        pytest.skip("needs the extra `workflow`")
 
 
 @pytest.fixture

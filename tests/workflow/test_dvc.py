@@ -1,6 +1,5 @@
 """The real ``dvc.yaml``: what makes its stages stale, and that no command of DVC removes a file."""
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -15,10 +14,6 @@ ROOT = Path(__file__).parents[2]
 PIPELINE: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 STAGES: dict[str, dict[str, Any]] = PIPELINE["stages"]
 GIT = ("git", "-c", "user.name=test", "-c", "user.email=test@example.org")
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("dvc") is None, reason="needs the extra `workflow`"
-)
 
 
 def dvc(project: Path, *arguments: str, status: int = 0) -> str:

@@ -1,6 +1,5 @@
 """Snakemake and DVC stopped and killed while jobs run, and called twice; a stand-in trains."""
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -22,10 +21,6 @@ CALL = (sys.executable, "-m", "snakemake", *MARKERS, "--config", "scale=smoke", 
 SECONDS = 4
 """That the stand-in takes for a seed."""
 PATIENCE_S = 400
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("snakemake") is None, reason="needs the extra `workflow`"
-)
 
 
 def start(

@@ -1,6 +1,5 @@
 """The workflow itself, called as a user calls it, with training replaced by a stand-in."""
 
-import importlib.util
 import json
 import math
 import os
@@ -13,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from refblend.study.design.grid import build_grid
 from refblend.study.design.spec import experiments_of, load_experiment
@@ -20,10 +20,6 @@ from refblend.study.design.workflow import json_schemas
 
 ROOT = Path(__file__).parents[2]
 FAKE = Path(__file__).with_name("fake_refblend.py")
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("snakemake") is None, reason="needs the extra `workflow`"
-)
 
 
 def snakemake(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -298,3 +294,51 @@ def test_a_deployed_folder_plans_the_smoke_study(tmp_path: Path) -> None:
 def test_the_folder_of_the_catalogs_test_plans_the_smoke_study() -> None:
     test = ("--directory", ".test", "--configfile", ".test/config/config.yaml", "--nolock")
     assert planned(ROOT, *test)[0]["train"] > 20
+
+
+INJECTIONS = {
+    "algorithm.adv_estimator": "x; touch pwned",
+    "trainer.project_name": "$(touch pwned)",
+    "trainer.experiment_name": "`touch pwned`",
+    "actor_rollout_ref.actor.node": "a' && touch pwned; '",
+    "actor_rollout_ref.ref.node": "a|b>pwned",
+}
+
+
+@pytest.fixture
+def hostile(project: Path) -> Path:
+    """The project under a hostile name; its experiment M1 has an arm with hostile overrides."""
+    project = project.rename(f"{project} is hostile; touch pwned")
+    path = project / "params" / "study" / "M1.yaml"
+    tree = yaml.safe_load(path.read_text())
+    tree["arms"]["hostile"] = INJECTIONS
+    path.write_text(yaml.safe_dump(tree))
+    return project
+
+
+def test_hostile_overrides_reach_the_trainer_as_text_and_no_shell(hostile: Path) -> None:
+    # Writes its arguments down, parted by NUL, and makes no output: the job fails, as it may.
+    record = hostile / "arguments"
+    stand_in = f"""() {{ printf '%s\\0' "$@" >> '{record}'; echo >> '{record}'; }}"""
+    inputs = [f"data/smoke/{name}.parquet" for name in ("train", "validation", "test", "sanity")]
+    for name in ("actor", "judge_medium"):
+        inputs += [f"models/smoke/{name}/{file}" for file in ("config.json", "model.safetensors")]
+    for path in (hostile / name for name in inputs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    target = ("runs/smoke/hostile/1-2.trained.json", "--config", "scale=smoke")
+    wanted = ("--allowed-rules", "train", "--cores", "1")
+    done = snakemake(hostile, *target, *wanted, **{"BASH_FUNC_refblend%%": stand_in})
+    assert done.returncode != 0
+    assert record.exists(), done.stdout + done.stderr
+    calls_made = [line.split("\0") for line in record.read_text().splitlines()]
+    given = {word for call in calls_made if call[0] == "train" for word in call}
+    assert given >= {f"{key}={json.dumps(text)}" for key, text in INJECTIONS.items()}
+    assert [str(p) for p in hostile.rglob("*pwned*")] == []
+
+
+def test_a_hostile_scale_is_refused(hostile: Path) -> None:
+    done = snakemake(hostile, "m1", "-n", "--config", "scale=../../smoke; touch pwned")
+    assert done.returncode != 0
+    assert "scale" in done.stdout + done.stderr
+    assert not list(hostile.rglob("*pwned*"))
