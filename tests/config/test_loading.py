@@ -37,15 +37,9 @@ def refusal(*overrides: str, files: list[Path] | None = None) -> str:
     [
         ("trainer.seed=7", ["trainer", "seed"], 7),
         ("a=1e-4", ["a"], 1e-4),
-        ("a=1.5E3", ["a"], 1500.0),
-        ("a=null", ["a"], None),
         ("a=", ["a"], None),
-        ("a=true", ["a"], True),
-        ("a=[x.parquet, y.parquet]", ["a"], ["x.parquet", "y.parquet"]),
         ("a={b: 1}", ["a"], {"b": 1}),
         ("a=/data/x=1/train.parquet", ["a"], "/data/x=1/train.parquet"),
-        ("a='1e-4'", ["a"], "1e-4"),
-        ("a=even", ["a"], "even"),
     ],
 )
 def test_parse_override(text: str, path: list[str], value: Any) -> None:
@@ -92,6 +86,8 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 
 ROLLOUT = "actor_rollout_ref.rollout"
 REWARD = "reward.custom_reward_function"
+ADAPTER = f"actor_rollout_ref.model.lora_rank=3; {ROLLOUT}.lora=adapter"
+REFERENCE = f"{QUALITY}.enable=true; {QUALITY}.scoring.kind=reference"
 WRONG_VALUES = {
     f"{QUALITY}.max_wieght=0.2": f"{QUALITY}.max_wieght … Did you mean {QUALITY}.max_weight?",
     "trainer.sede=1": "trainer.sede … Did you mean trainer.seed?",
@@ -126,13 +122,21 @@ WRONG_VALUES = {
     "trainer.seed=one": "trainer.seed='one' … integer",
     "trainer=3": "trainer=3 … It is a section; set one of its keys, e.g. trainer.seed=1.",
     "critic.optim=": "critic.optim is null. It is a section … critic.optim.lr=1e-06",
+    "algorithm.adv_estimator=gae; critic.enable=false": "critic.enable",
+    f"algorithm.adv_estimator=reinforce_plus_plus; {ROLLOUT}.n=1; {QUALITY}.groups=mixed": (
+        "groups=mixed compares the responses of a prompt … rollout.n to 2 or more"
+    ),
+    f"{ROLLOUT}.lora=adapter": "rank from 1 to 512",
+    f"{ADAPTER}; {ROLLOUT}.name=hf": "rollout.name is hf",
+    f"{REFERENCE}; {QUALITY}.scoring.model_path=models/judge": "Leave model_path out",
+    f"{ADAPTER}; {REFERENCE}; {QUALITY}.scoring.model_path=null": "max_model_len has no effect",
 }
 """What is set, and the parts of the message."""
 
 
-@pytest.mark.parametrize(("override", "parts"), WRONG_VALUES.items())
-def test_wrong_values_name_key_and_remedy(override: str, parts: str) -> None:
-    message = refusal(override)
+@pytest.mark.parametrize(("overrides", "parts"), WRONG_VALUES.items())
+def test_wrong_values_name_key_and_remedy(overrides: str, parts: str) -> None:
+    message = refusal(*overrides.split("; "))
     for part in parts.split(" … "):
         assert part in message
 
@@ -167,24 +171,9 @@ def test_a_key_with_dots_in_a_file(tmp_path: Path, text: str, remedy: str) -> No
     assert remedy in message
 
 
-def test_mixed_groups_need_several_responses() -> None:
-    message = refusal(
-        "algorithm.adv_estimator=reinforce_plus_plus",
-        "actor_rollout_ref.rollout.n=1",
-        f"{QUALITY}.groups=mixed",
-    )
-    assert "groups=mixed compares the responses of a prompt" in message
-    assert "rollout.n to 2 or more" in message
-
-
 @pytest.mark.parametrize("address", ["10.0.0.1:6379", "ray://head:10001", "[::1]:6379", "auto"])
 def test_addresses_of_a_cluster(address: str) -> None:
     assert load_config(FILES, [f"ray.address='{address}'"]).ray.address == address
-
-
-def test_gae_without_a_critic() -> None:
-    message = refusal("algorithm.adv_estimator=gae", "critic.enable=false")
-    assert "critic.enable" in message
 
 
 @pytest.mark.parametrize("key", ["clip_ratio", "clip_ratio_low"])

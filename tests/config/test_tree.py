@@ -2,38 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from refblend.config import RefblendConfig, load_config
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.loading import merge, read_yaml
-from refblend.documents import flatten
 from refblend.ppo.weights import STRATEGIES, Strategy
 
 PARAMS = Path(__file__).resolve().parents[2] / "params"
 JUDGE = "algorithm.ref_quality_score"
-
-
-def tree_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        annotation = field.annotation
-        if get_origin(annotation) in (Union, UnionType):
-            annotation = next((a for a in get_args(annotation) if a is not type(None)), None)
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield from tree_keys(annotation, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
-
-
-def test_every_parameter_is_in_ppo_yaml_and_nothing_else() -> None:
-    written = set(flatten(read_yaml(PARAMS / "ppo.yaml")))
-    known = set(tree_keys(RefblendConfig))
-    assert written - known == set(), "keys that the tree does not have"
-    assert known - written == set(), "keys that ppo.yaml does not show"
 
 
 def test_every_parameter_has_a_place_in_the_json_schema() -> None:
@@ -59,7 +38,7 @@ def test_every_parameter_has_a_description() -> None:
 
 
 def test_ppo_yaml_holds_the_defaults_of_the_tree() -> None:
-    """By value. Excepted is what has no default, and the judge, which needs a model."""
+    """All keys and no others. Excepted is what has no default, and the judge: it needs a model."""
     written = read_yaml(PARAMS / "ppo.yaml")
     path = {"model": {"path": "m"}}
     least = {"data": {"train_files": [], "val_files": []}, "actor_rollout_ref": path}

@@ -63,18 +63,17 @@ def test_models_of_another_recipe_are_refused(tmp_path, models, recipe) -> None:
     assert set(record["numerics"]) == set(PURPOSES)
 
 
-@pytest.mark.parametrize("record", ["[]", "{}", '{"recipe": [], "hardware": {}}'])
-def test_a_pack_without_a_record_is_refused(tmp_path, record, recipe) -> None:
-    (tmp_path / RECORD_NAME).write_text(record)
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        (RECORD_NAME, "[]", "cannot be unpacked"),
+        (RECORD_NAME, '{"recipe": [], "hardware": {}}', "cannot be unpacked"),
+        ("off/seed_1/identity.json", "{}", r"holds no models\..*`refblend runs unpack`"),
+    ],
+)
+def test_a_pack_without_a_record_is_refused(tmp_path, name, text, told, recipe) -> None:
+    (tmp_path / "file").write_text(text)
     with tarfile.open(tmp_path / "p.tar.xz", "w:xz") as archive:
-        archive.add(tmp_path / RECORD_NAME, RECORD_NAME)
-    with pytest.raises(ModelError, match="cannot be unpacked"):
+        archive.add(tmp_path / "file", name)
+    with pytest.raises(ModelError, match=told):
         unpack_models(tmp_path / "p.tar.xz", recipe, tmp_path / "there")
-
-
-def test_a_pack_of_runs_is_refused(tmp_path, recipe) -> None:
-    (tmp_path / "identity.json").write_text("{}")
-    with tarfile.open(tmp_path / "runs.tar.xz", "w:xz") as archive:
-        archive.add(tmp_path / "identity.json", "off/seed_1/identity.json")
-    with pytest.raises(ModelError, match=r"holds no models\..*`refblend runs unpack`"):
-        unpack_models(tmp_path / "runs.tar.xz", recipe, tmp_path / "there")

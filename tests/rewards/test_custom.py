@@ -55,8 +55,11 @@ def test_whatever_fails_names_the_row(module):
         reward_of("users_rewards:f").of_row(row, "no idea")
     for part in ("users_rewards:f", "index 4711 of mine/sums", "ValueError", "'no idea'"):
         assert part in caught.value.reason
-    with pytest.raises(ConfigError, match=r"index 4711 of mine/sums: there is no rule reward"):
+    with pytest.raises(
+        ConfigError, match=r"index 4711 of mine/sums: there is no rule reward"
+    ) as told:
         RuleReward().of_row(row, "2")
+    assert "custom_reward_function" in told.value.remedy
     gold = PromptRow(12, "openai/gsm8k", [], "1 + 1", "two", "")
     with pytest.raises(DataError, match=r"index 12 of openai/gsm8k: .*two"):
         RuleReward().of_row(gold, "#### 2")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from refblend.rewards.result import RewardResult
 from refblend.rewards.rule import RuleReward
 
 with Path(__file__).with_name("truth.csv").open(encoding="utf-8", newline="") as file:
@@ -14,8 +15,10 @@ with Path(__file__).with_name("truth.csv").open(encoding="utf-8", newline="") as
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['gold']} {row['why']}")
 def test_every_answer_gets_what_it_deserves(row: dict[str, str]) -> None:
-    result = RuleReward("strict")(row["data_source"], row["answer"], row["gold"])
-    assert (result.acc_strict, result.acc_flexible) == (int(row["strict"]), int(row["flexible"]))
+    accuracies = float(row["strict"]), float(row["flexible"])
+    for method, score in zip(("strict", "flexible"), accuracies, strict=True):
+        result = RuleReward(method)(row["data_source"], row["answer"], row["gold"])
+        assert result == RewardResult(score, *accuracies)
 
 
 def test_the_table_is_large_and_has_both_verdicts_of_every_source() -> None:

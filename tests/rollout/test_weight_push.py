@@ -85,16 +85,6 @@ def test_a_cached_prompt_is_answered_by_the_new_weights(engine, model, new_model
     assert [g.token_ids for g in engine.generate(long)] == before
 
 
-@pytest.mark.engine
-def test_the_prefix_cache_is_used_between_pushes(vllm_engine, requests_of):
-    """Without hits the test above would prove nothing."""
-    long = [dataclasses.replace(r, prompt_ids=list(r.prompt_ids) * 16) for r in requests_of(6, 0.0)]
-    vllm_engine.generate(long)
-    before = vllm_engine.prefix_cache_hit_rate()
-    vllm_engine.generate(long)
-    assert vllm_engine.prefix_cache_hit_rate() > before
-
-
 def test_foreign_weights_are_refused(hf_engine, model):
     with pytest.raises(ModelError, match="same model directory"):
         hf_engine.load_weights({"model.nothing": torch.zeros(1)}, 9)

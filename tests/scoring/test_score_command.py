@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from refblend.cli import scoring as cli
 from refblend.cli.judge_options import JudgeSetup
+from refblend.cli.main import app
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.scoring import ScoringConfig
 from refblend.data.tokenizer import load_tokenizer
@@ -46,10 +45,6 @@ def write(monkeypatch: pytest.MonkeyPatch, tiny_model_dir: Path, scripted):
 
 @pytest.fixture
 def run(rows: Path, tiny_model_dir: Path):
-    app = typer.Typer()
-    app.command("score")(cli.score)
-    app.add_typer(cli.judge_app, name="judge")
-
     def call(output: Path, *more: str) -> Any:
         judge = ("--judge", str(tiny_model_dir), "--kind", "hf", "--templates", "embedded")
         files = ("--input", str(rows), "--output", str(output))
@@ -186,10 +181,9 @@ def test_a_kind_of_judge_is_one_class_and_a_configuration_value(rows, tmp_path, 
 
     (tmp_path / "my_judges.py").write_text(TOY)
     monkeypatch.syspath_prepend(tmp_path)
-    app = typer.Typer()
-    app.command()(cli.score)
     output = tmp_path / "scores.csv"
-    arguments = ["--input", str(rows), "--output", str(output), "--kind", "my_judges:LengthJudge"]
+    files = ["--input", str(rows), "--output", str(output)]
+    arguments = ["score", *files, "--kind", "my_judges:LengthJudge"]
     assert CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code == 0
     assert read(output)["score"].tolist() == [len(row["response"]) / 100 for row in ROWS]
 

@@ -19,6 +19,7 @@ from refblend.workers.types import (
 )
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+LORA = ("actor_rollout_ref.model.lora_rank=3", "actor_rollout_ref.model.lora_alpha=6")
 WORKERS = pytest.mark.parametrize("kind", [ActorWorker, CriticWorker])
 
 
@@ -75,16 +76,17 @@ def test_micro_batches_equal_the_whole_batch(kind, mode, training_config, sequen
     assert largest_difference(state_of(parts), start) > 1e-4
 
 
+@pytest.mark.parametrize("lora", [False, True])
 @WORKERS
 @pytest.mark.parametrize("steps", [2, 0])
 def test_continuing_from_a_save_equals_never_stopping(
-    kind, steps, training_config, sequences, targets, plan, tmp_path
+    kind, steps, lora, training_config, sequences, targets, plan, tmp_path
 ):
     """Model and optimiser return bit by bit, so the next updates are identical.
 
     An actor may never have stepped: it waits while the critic warms up.
     """
-    config = training_config()
+    config = training_config(*(LORA if lora else ()))
     worker = kind(config, 9)
     minis = plan(sequences, settings_of(worker, config), mini_rows=4)[0]
     for step in range(1, steps + 1):

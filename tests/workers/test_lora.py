@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from refblend.config import RefblendConfig, load_config
-from refblend.config.scoring import SCORING_KEY
 from refblend.errors import CheckpointError, ConfigError
 from refblend.workers import networks
 from refblend.workers.fsdp_workers import ActorWorker, ReferenceWorker
@@ -119,22 +118,6 @@ def test_a_save_is_a_model_and_an_adapter_of_peft(actor, tiny_model_dir, tmp_pat
         torch.testing.assert_close(tensor, by_peft[name], rtol=0, atol=1e-7)
 
 
-def test_continuing_from_a_save_equals_never_stopping(
-    actor, training_config, sequences, targets, plan, tmp_path
-):
-    minis = plan(sequences, actor.config, mini_rows=4)[0]
-    for step in (1, 2):
-        actor.update(sequences, targets[0], minis, step)
-    actor.save(str(tmp_path))
-    resumed = ActorWorker(training_config(*LORA), 9)
-    resumed.load(str(tmp_path))
-    for step in (3, 4):
-        ours, theirs = (w.update(sequences, targets[0], minis, step) for w in (resumed, actor))
-        assert ours == theirs
-    own = dict(resumed.network.named_parameters())
-    assert all(torch.equal(p, own[n]) for n, p in actor.network.named_parameters())
-
-
 def test_another_adapter_is_refused(actor, training_config, tmp_path):
     actor.save(str(tmp_path))
     for other in (f"{MODEL}.lora_rank=4", f"{MODEL}.target_modules=[q_proj]"):
@@ -156,21 +139,6 @@ REFERENCE = (
     "algorithm.ref_quality_score.enable=true",
     "algorithm.ref_quality_score.scoring.kind=reference",
 )
-
-
-@pytest.mark.parametrize(
-    ("overrides", "told"),
-    [
-        (ADAPTER[2:], "rank from 1 to 512"),
-        ((*ADAPTER, "actor_rollout_ref.rollout.name=hf"), "rollout.name is hf"),
-        ((*REFERENCE, f"{SCORING_KEY}.model_path=models/judge"), "Leave model_path out"),
-        ((*ADAPTER, *REFERENCE, f"{SCORING_KEY}.num_gpus=1"), "scoring.num_gpus has no effect"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(overrides, told, rank_config, tmp_path):
-    (tmp_path / "c.yaml").write_text(json.dumps(rank_config))
-    with pytest.raises(ConfigError, match=told):
-        load_config([tmp_path / "c.yaml"], list(overrides))
 
 
 def test_the_roles_share_what_the_configuration_lets_them_share(rank_config, tmp_path):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import m2_frames
+from fuzz_support import content
 
 from refblend.study.runs.collect import copy_quality, write_archive
 
@@ -16,10 +17,6 @@ def test_runs_that_differ_in_times_only_leave_the_files_as_they_are(tmp_path: Pa
     assert content(tmp_path) == before
     write_archive(replace(runs, metrics=runs.metrics.assign(value=0.5)), tmp_path)
     assert content(tmp_path) != before
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_measurements_of_the_models_are_kept_with_their_times(tmp_path: Path) -> None:
