@@ -94,10 +94,10 @@ def make_model(path: Path, tokenizer_dir: Path, seed: int, **changes: Any) -> Pa
 
 @pytest.fixture(scope="session")
 def make_tiny_model(tmp_path_factory, tiny_tokenizer_dir) -> Callable[..., Path]:
-    """``make_tiny_model(seed, **config_changes)`` → a new model directory."""
+    """``make_tiny_model(seed, tokenizer, **config_changes)`` → a new model directory."""
 
-    def make(seed: int, **changes: Any) -> Path:
-        return make_model(tmp_path_factory.mktemp("model"), tiny_tokenizer_dir, seed, **changes)
+    def make(seed: int, tokenizer: Path = tiny_tokenizer_dir, **changes: Any) -> Path:
+        return make_model(tmp_path_factory.mktemp("model"), tokenizer, seed, **changes)
 
     return make
 

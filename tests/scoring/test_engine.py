@@ -20,26 +20,10 @@ CAP = 384
 
 
 @pytest.fixture(scope="module")
-def judge_dir(tmp_path_factory, chat_tokenizer):
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    path = tmp_path_factory.mktemp("judge")
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=CAP,
-        tie_word_embeddings=True,
-        eos_token_id=chat_tokenizer.eos_token_id,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(path)
+def judge_dir(tmp_path_factory, chat_tokenizer, make_tiny_model):
+    path = tmp_path_factory.mktemp("tokenizer")
     chat_tokenizer.save_pretrained(path)
-    return path
+    return make_tiny_model(0, path, max_position_embeddings=CAP)
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +80,12 @@ def test_shared_prefix_is_served_by_the_cache(engine, chat_tokenizer, embedded) 
 @pytest.fixture
 def run_command(engine, monkeypatch):
     """Runs a command of ours on the engine that is up already."""
-    import typer
     from typer.testing import CliRunner
 
-    from refblend.cli import scoring as cli
+    from refblend.cli.main import app
 
     monkeypatch.setattr("refblend.scoring.generative.start_engine", lambda name, options: engine)
     monkeypatch.setattr(engine, "shutdown", lambda: None)
-    app = typer.Typer()
-    app.command("score")(cli.score)
-    app.add_typer(cli.judge_app, name="judge")
 
     def run(*arguments: str, status: int = 0):
         result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)

@@ -15,13 +15,13 @@ PARAMS = Path(__file__).parents[2] / "params"
 COST_STEPS = 4
 
 
-def specs() -> dict[str, ExperimentSpec]:
-    """M2's experiments as declared, with seeds 1 to 3 and A with five: made studies stay small.
+def specs(scale: str | None = None) -> dict[str, ExperimentSpec]:
+    """M2's experiments (of a scale) as declared, with seeds 1 to 3 and A with five.
 
     Scale cpu has all arms here, whatever the hours of the real study hold.
     """
     fewer = {"A": 5}
-    names = experiments_of("m2", PARAMS)
+    names = experiments_of("m2", PARAMS, scale)
     declared = {name: load_experiment(PARAMS / "study" / f"{name}.yaml") for name in names}
     return {
         name: spec.model_copy(
@@ -83,7 +83,7 @@ def study(
     experiments: Mapping[str, ExperimentSpec] | None = None,
 ) -> Study:
     """A whole study of the declared experiments at a scale."""
-    chosen = dict(experiments if experiments is not None else specs())
+    chosen = dict(experiments if experiments is not None else specs(scale))
     runs = {
         (arm, seed): None
         for spec in chosen.values()

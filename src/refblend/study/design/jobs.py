@@ -160,7 +160,8 @@ class Jobs:
         return {arm for spec in self.specs.values() if spec.exclusive for arm in spec.arms}
 
     def test_file(self, arm: str) -> str:
-        """The prompt file that an arm's actors are tested on; StudyError if it has two."""
+        """The prompt file that an arm's actors are tested on; StudyError if it has two, or none."""
+        self.overrides(arm)
         named = {
             spec.test.replace("{scale}", self.scale): name
             for name, spec in self.specs.items()
