@@ -24,22 +24,18 @@ MUTATIONS = {
         ("ppo/advantages.py", "gamma * lam * next_advantage", "lam * next_advantage"),
     ],
     "tests/ppo/test_kl.py": [
-        ("ppo/kl.py", "rewards - kl_coef * masked", "rewards + kl_coef * masked"),
+        ("ppo/kl.py", "rewards - kl_coef * masked", "rewards + kl_coef * masked")
     ],
-    "tests/ppo/test_blending.py": [
-        ("ppo/blending.py", "(later == 1)", "(later == 2)"),
-    ],
+    "tests/ppo/test_blending.py": [("ppo/blending.py", "(later == 1)", "(later == 2)")],
     "tests/ppo/test_losses.py": [
-        ("ppo/losses.py", "torch.minimum(upper, bound)", "torch.maximum(upper, bound)"),
+        ("ppo/losses.py", "torch.minimum(upper, bound)", "torch.maximum(upper, bound)")
     ],
     "tests/ppo/test_correction.py": [
-        ("ppo/correction.py", "clamp(max=threshold)", "clamp(max=9.0)"),
+        ("ppo/correction.py", "clamp(max=threshold)", "clamp(max=9.0)")
     ],
-    "reward_gsm8k": [
-        ("rewards/gsm8k.py", "text.rfind(", "text.find("),
-    ],
+    "reward_gsm8k": [("rewards/gsm8k.py", "text.rfind(", "text.find(")],
     "tests/rewards/test_imperfect.py": [
-        ("rewards/imperfect.py", "if checked else 0.0", "if checked else 1.0"),
+        ("rewards/imperfect.py", "if checked else 0.0", "if checked else 1.0")
     ],
     "imperfect_oracle": [
         (
@@ -55,7 +51,7 @@ MUTATIONS = {
         ("workers/layout.py", "input_ids[row, position + 1]", "input_ids[row, position]"),
     ],
     "tests/rewards/test_partial_credit.py": [
-        ("rewards/imperfect.py", "0.5 * correct + 0.5 *", "0.4 * correct + 0.6 *"),
+        ("rewards/imperfect.py", "0.5 * correct + 0.5 *", "0.4 * correct + 0.6 *")
     ],
     "judge_prompts": [
         ("scoring/clipping.py", "KEPT_RESPONSE_TOKENS = 32", "KEPT_RESPONSE_TOKENS = 31"),
@@ -99,23 +95,21 @@ MUTATIONS = {
             "embedded/judge_training.py",
             "rng.random() < settings.few_shot_share",
             "rng.random() > settings.few_shot_share",
-        ),
+        )
     ],
-    "actor_measure": [
-        ("embedded/actor_quality.py", 'derive_seed(seed, "quality")', "seed"),
-    ],
+    "actor_measure": [("embedded/actor_quality.py", 'derive_seed(seed, "quality")', "seed")],
     "rloo_alignment": [
-        ("rollout/hf_engine.py", "logits / self.temperatures[live, None]", "logits"),
+        ("rollout/hf_engine.py", "logits / self.temperatures[live, None]", "logits")
     ],
     "tests/workers/test_optimization.py": [
         (
             "workers/ranks.py",
             "(step - 1 - config.lr_warmup_steps) / after",
             "(step - config.lr_warmup_steps) / after",
-        ),
+        )
     ],
     "gae_critic": [
-        ("workers/distributed.py", "parameters(), max_norm)", "parameters(), 2 * max_norm)"),
+        ("workers/distributed.py", "parameters(), max_norm)", "parameters(), 2 * max_norm)")
     ],
     "tests/trainer/test_shaping.py": [
         ("trainer/shaping.py", "weights = weights * mixed", "pass"),
@@ -126,7 +120,7 @@ MUTATIONS = {
             "trainer/validation.py",
             "temperature=0.0 if sample == 0",
             "temperature=0.0 if sample == 1",
-        ),
+        )
     ],
 }
 """Golden case or test file that must notice → file, what is right there, and the mistake."""

@@ -5,12 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.ppo.kl import (
-    KLController,
-    apply_kl_penalty,
-    kl_penalty,
-    mean_sequence_kl,
-)
+from refblend.ppo.kl import KLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
 
 LOGPROB = st.floats(-60, 0)
 

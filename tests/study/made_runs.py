@@ -116,11 +116,7 @@ def write_run(
             "totals": totals | {"wall_time_s": 100.0 + seed},
         },
         "identity": {"identity": "this run"},
-        "test": {
-            "greedy": 0.57,
-            "sampled": 0.47,
-            "of": {"identity": "this run", "step": steps},
-        },
+        "test": {"greedy": 0.57, "sampled": 0.47, "of": {"identity": "this run", "step": steps}},
         "summary": {"status": status, "reason": ""},
     }
     if status == "incomplete":

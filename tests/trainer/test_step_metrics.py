@@ -12,12 +12,7 @@ import torch
 
 from refblend.trainer import step_metrics
 from refblend.trainer.batch import Advantages, Experience, Rollout
-from refblend.trainer.step_metrics import (
-    StepRecord,
-    data_metrics,
-    memory_metrics,
-    timing_metrics,
-)
+from refblend.trainer.step_metrics import StepRecord, data_metrics, memory_metrics, timing_metrics
 from refblend.workers.types import LogProbs, Sequences, response_mask
 
 MASK = response_mask([3, 1])

@@ -13,13 +13,7 @@ from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of, load_experiment
 from refblend.trainer.step_metrics import training_devices
 from refblend.workers import pools as pools_module
-from refblend.workers.pools import (
-    ResourcePools,
-    check_machine,
-    check_resources,
-    plan_pools,
-    totals,
-)
+from refblend.workers.pools import ResourcePools, check_machine, check_resources, plan_pools, totals
 from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, ROLES, TRAINER_BASE, roles_of
 
 ROOT = Path(__file__).parents[2]

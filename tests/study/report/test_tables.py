@@ -19,11 +19,7 @@ from refblend.study.report.summary import (
     experiment_summary,
     main_table,
 )
-from refblend.study.report.tables import (
-    run_correlations,
-    stability_by_arm,
-    tables_of,
-)
+from refblend.study.report.tables import run_correlations, stability_by_arm, tables_of
 from refblend.study.runs.measures import auc_within, run_measures
 from refblend.study.stats.dose import dose_response
 from refblend.study.stats.statistics import Interval

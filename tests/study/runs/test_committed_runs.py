@@ -29,16 +29,12 @@ def data(tmp_path_factory) -> dict[str, str]:
 def test_data_and_numbers_are_those_of_today(piece: Path, data: dict[str, str]) -> None:
     with tarfile.open(piece) as pack:
         for member in pack:
-            name = Path(member.name).name
-            if name not in ("identity.json", "test.json"):
-                continue
-            record = json.load(pack.extractfile(member))  # type: ignore[arg-type]
-            if name == "test.json":
-                tested = record["of"]["data"]
+            if member.name.endswith("/test.json"):
+                tested = json.load(pack.extractfile(member))["of"]["data"]  # type: ignore[arg-type]
                 assert EARLIER_FILES.get(tested, tested) == data["data/cpu/test.parquet"]
-                continue
-            run = RunIdentity.from_record(record)
-            used = {path: digest for path, digest in run.data.items() if path in data}
-            assert "data/cpu/train.parquet" in used, member.name
-            assert used.items() <= data.items(), member.name
-            assert run.numerics == versions(*run.numerics), member.name
+            elif member.name.endswith("/identity.json"):
+                run = RunIdentity.from_record(json.load(pack.extractfile(member)))  # type: ignore[arg-type]
+                used = {path: digest for path, digest in run.data.items() if path in data}
+                assert "data/cpu/train.parquet" in used, member.name
+                assert used.items() <= data.items(), member.name
+                assert run.numerics == versions(*run.numerics), member.name
