@@ -55,7 +55,7 @@ def verdict_forest(study: Study, tables: Tables) -> plot.Drawn:
     labels = labels.where(~labels.duplicated(keep=False), labels + " (" + table.contrast + ")")
     size = (2 * plot.COLUMN, 0.9 + 0.17 * max(4, len(table)))
     figure, (axis,) = plot.panels(1, 1, figsize=size)
-    plot.categories(axis, list(labels), fontsize="x-small")
+    plot.categories(axis, list(labels), fontsize="xx-small")
     marks, missed = [], dict[str, Any](color="#e4e4e4", linewidth=7)
     for place, row in enumerate(table.itertuples()):
         unit = (1.0 if MEASURES[row.endpoint].higher_is_better else -1.0) / row.margin
