@@ -7,7 +7,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
@@ -91,14 +90,15 @@ def advised(responses: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     prompt = seen.seed.astype(str) + "/" + group.astype(str)
     samples = samples_of(seen.assign(prompt_id=prompt).rename(columns={"acc": "truth"}))
     own = summary.set_index(["measure", "arm"])
+    weights = [own.loc[("weight_mean", arm), "mean"] for arm in BLENDS]
+    sums = samples.sums([Blend(0.0), *map(Blend, weights)], True)
+    point, drawn = sums.alignment(), sums.alignment(resampled(samples.prompts))
     rows = []
-    for arm in BLENDS:
-        sums = samples.sums([Blend(0.0), Blend(own.loc["weight_mean", arm]["mean"])], True)
-        gains = np.diff(sums.alignment(resampled(samples.prompts)))
-        rows.append((arm, "predicted", np.diff(sums.alignment())[0], *interval(gains)))
-        rows.append(
-            (arm, "measured", *own.loc[("train_acc", arm), ["diff", "diff_low", "diff_high"]])
-        )
+    for place, arm in enumerate(BLENDS, start=1):
+        gains = drawn[:, place] - drawn[:, 0]
+        rows.append((arm, "predicted", point[place] - point[0], *interval(gains)))
+        measured = own.loc[("train_acc", arm), ["diff", "diff_low", "diff_high"]]
+        rows.append((arm, "measured", *measured))
     return pd.DataFrame(rows, columns=["arm", "measure", "estimate", "low", "high"])
 
 
@@ -119,23 +119,24 @@ def alignment(arms: pd.DataFrame, predicted: Collection[str], gains: pd.DataFram
             axis.plot(some.alignment, some.test_sampled, **look, **colours)
     axis.set(xlabel="alignment at step 5", ylabel="sampled test accuracy")
     plot.one_legend(figure, [axis])
-    both = gains.pivot(index="arm", columns="measure", values=["estimate", "low", "high"])
-    for arm in BLENDS:
-        point = both.loc[arm]
-        x, y = point["estimate"]["predicted"], point["estimate"]["measured"]
-        wide = [[x - point["low"]["predicted"]], [point["high"]["predicted"] - x]]
-        high = [[y - point["low"]["measured"]], [point["high"]["measured"] - y]]
-        look = {"fmt": "o", "markersize": 4, "elinewidth": 0.8, "color": REGIMES["noisy"]}
-        right.errorbar(x, y, high, wide, **look)
-        right.annotate(
-            BLENDS[arm], (x, y), xytext=(4, 4), textcoords="offset points", size="x-small"
-        )
+    of = gains.set_index(["arm", "measure"])
+    bars = {"fmt": "o", "markersize": 4, "elinewidth": 0.8, "color": REGIMES["noisy"]}
+    for arm, name in BLENDS.items():
+        x, y = of.loc[(arm, "predicted")], of.loc[(arm, "measured")]
+        right.errorbar(x.estimate, y.estimate, _reach(y), _reach(x), **bars)
+        at = (x.estimate, y.estimate)
+        right.annotate(name, at, xytext=(4, 4), textcoords="offset points", size="x-small")
     right.set(xlabel="predicted gain in alignment", ylabel="gain in training accuracy")
     return figure, (
         "Left: alignment at step 5 against sampled test accuracy of every arm of M2 and M3. Right: "
         "gain in alignment that `refblend advise` predicts from step 5 of constant 0.3, against "
         "the gain in training accuracy of arms with that mean weight."
     )
+
+
+def _reach(found: pd.Series) -> list[list[float]]:
+    """How far an interval reaches below and above its estimate, as matplotlib wants it."""
+    return [[found.estimate - found.low], [found.high - found.estimate]]
 
 
 def main() -> None:

@@ -160,9 +160,12 @@ class RunIdentity:
         try:
             if "code" in record:
                 record = _of_earlier_format(record, versions or {})
-            files = {name: dict(record[name]) for name in ("data", "models")}
-            for known in files.values():
-                known.update((path, EARLIER_FILES.get(old, old)) for path, old in known.items())
+            files = {
+                name: {
+                    path: EARLIER_FILES.get(old, old) for path, old in dict(record[name]).items()
+                }
+                for name in ("data", "models")
+            }
             return TypeAdapter(cls).validate_python({**record, **files})
         except ValidationError as error:
             wrong = ".".join(map(str, error.errors()[0]["loc"]))

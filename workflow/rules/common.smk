@@ -8,7 +8,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from refblend.data.splits import SPLITS
-from refblend.embedded.recipe import STRENGTHS
+from refblend.embedded.recipe import STRENGTHS, load_recipe
 from refblend.errors import RefblendError
 from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
 from refblend.numerics import versions as numerics

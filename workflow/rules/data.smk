@@ -41,10 +41,11 @@ rule data:
         "refblend data prepare --recipe {input.recipe:q} --out {params.out:q} > {log:q} 2>&1"
 
 
-# More sums of two or three numbers, as in params/embedded/smollm.yaml: smollm_noisy is tested on them.
+# More of the task of params/embedded/smollm.yaml: smollm_noisy is tested on them.
 rule more_sums:
     input:
         tools=lambda wildcards: study_jobs.tools("smollm"),
+        recipe="params/embedded/smollm.yaml",
         known=expand("data/smollm/{name}.parquet", name=SPLITS),
     output:
         expand("data/smollm/more/{name}.parquet", name=SPLITS),
@@ -56,12 +57,15 @@ rule more_sums:
         numerics=numerics("data.reasoning_gym"),
         out=subpath(output[0], parent=True),
         without=lambda wildcards, input: [f"--without={file}" for file in input.known],
+        task=lambda wildcards, input: [
+            f"--config={name}={value}"
+            for name, value in load_recipe(input.recipe).pretrained.task.items()
+        ],
     message:
         "Generate 2,048 more test problems of scale smollm"
     shell:
         "refblend data reasoning-gym --task chain_sum --size 1 --held-out 2048 --seed 2"
-        " --config min_terms=2 --config max_terms=3 --config min_digits=2 --config max_digits=2"
-        " {params.without:q} --out {params.out:q} > {log:q} 2>&1"
+        " {params.task:q} {params.without:q} --out {params.out:q} > {log:q} 2>&1"
 
 
 # The source is a folder or a name of the hub: config["gsm8k"].

@@ -260,7 +260,7 @@ class BlendedGRPOTrainer(GRPOTrainer):
     def _added(self, found: Tensor, weights: list[float]) -> Tensor:
         """R' − R of each response of all processes, which TRL adds to R with a weight of 1.
 
-        A response without a score (nan) gets nothing and is none of those that ``hero`` compares.
+        A response without a score (nan) gets nothing, and ``hero`` compares only the others.
         """
         device, found = found.device, found.cpu()
         own = self._own_weights.to(found).clone()

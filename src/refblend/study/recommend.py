@@ -20,12 +20,11 @@ import yaml
 from refblend.config.loading import merge, nest
 from refblend.errors import StudyError
 from refblend.files import write_text
-from refblend.study.design.arms import Arm
+from refblend.study.design.arms import SCORE, Arm
 from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec
 
-SECTION = "algorithm.ref_quality_score"
-BLEND = f"{SECTION}.enable"
+BLEND = f"{SCORE}.enable"
 FIXED = (
     "strategy", "method", "entropy_level", "max_weight", "placement", "groups",
     "weight_per_length", "max_weight_warmup_steps",
@@ -122,7 +121,7 @@ def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str, arm: Arm) 
     arms = spec.arms_of(scale)
     settings: dict[str, Any] = {BLEND: chosen.blends}
     if chosen.blends:
-        settings |= {f"{SECTION}.{key}": arm.setting(f"{SECTION}.{key}") for key in FIXED}
+        settings |= {f"{SCORE}.{key}": arm.setting(f"{SCORE}.{key}") for key in FIXED}
         own = arms[chosen.arm].items()
         settings |= {key: value for key, value in own if key.startswith("algorithm.")}
     setting = [f"{key}={value}" for key, value in arms[chosen.baseline].items() if key != BLEND]

@@ -30,7 +30,7 @@ MAIN = {
     "actor/grad_norm": "gradient norm",
     "timing_s/step": "seconds per step",
 }
-"""Main metrics besides the validation accuracies, and their names for readers."""
+"""The main metrics after the validation accuracies, each with its display name."""
 Response = dict[str, Any]
 """A line of ``rollouts/<step>.jsonl``."""
 

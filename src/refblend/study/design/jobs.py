@@ -181,21 +181,28 @@ class Jobs:
     def markers(self, report: str, kind: str) -> list[str]:
         """The markers ``trained`` or ``tested`` of every job of a milestone or an experiment."""
         found = self._jobs(self.rows(report))
-        return [self._marker(*job, kind) for job in found if kind == "trained" or self._saves(*job)]
+        return [
+            self._marker(arm, seeds, kind)
+            for arm, seeds in found
+            if kind == "trained" or self._saves(arm)
+        ]
 
     def block_markers(self, experiment: str, number: int) -> list[str]:
         """The last markers of all arms of a block of the series."""
         rows = blocks.block_rows(self.grid, experiment, number, self.seeds_per_block)
         found = self._jobs(rows)
-        return [self._marker(*job, "tested" if self._saves(*job) else "trained") for job in found]
+        return [
+            self._marker(arm, seeds, "tested" if self._saves(arm) else "trained")
+            for arm, seeds in found
+        ]
 
     def _jobs(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
         """Arm and seeds of the jobs that train the runs of these rows, each once."""
         runs = zip(rows.arm, rows.seed, strict=True)
         return list(dict.fromkeys((run[0], self.block_of[run]) for run in runs))
 
-    def _saves(self, arm: str, seeds: str) -> bool:
-        """Whether a job leaves models to test; those that measure resources do not."""
+    def _saves(self, arm: str) -> bool:
+        """Whether an arm's jobs leave models to test; those that measure resources do not."""
         return self.config(arm).trainer.save_freq != 0
 
     def _marker(self, arm: str, seeds: str, kind: str) -> str:
