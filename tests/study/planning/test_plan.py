@@ -1,24 +1,18 @@
 import itertools
-import shutil
+import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resource_tables import resource_row, resource_table
 
-from refblend.errors import StudyError
-from refblend.study.design.grid import build_grid
-from refblend.study.planning.costs import StudyPlan, makespan, plan_study, planned_runs
+from refblend.errors import ProblemsError, StudyError
+from refblend.study.planning.costs import makespan, plan_study, read_resources
 
-PARAMS = Path(__file__).parents[3] / "params"
-
-
-def costs_of(**arms: list[float | None]) -> pd.DataFrame:
-    """Start-up, memory, watts and kg CO2e per kWh by arm; a step takes a second."""
-    columns = ["startup_seconds", "memory_gb", "watts", "kg_co2e_per_kwh"]
-    frame = pd.DataFrame(arms.values(), index=list(arms), columns=columns, dtype=float)
-    return frame.assign(step_seconds=1.0)
+HOUR = 3600.0
 
 
 def grid_of(**seeds: int) -> pd.DataFrame:
@@ -26,60 +20,48 @@ def grid_of(**seeds: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["arm", "seed"]).assign(overrides="{}", experiment="A")
 
 
-def steps_of(gpus: int | dict[str, int] = 0, **arms: int) -> pd.DataFrame:
-    return pd.DataFrame({"steps": arms, "gpus": gpus})
-
-
-def hand_made_plan(slots: int, gpus: int | dict[str, int] = 0) -> StudyPlan:
-    """Two short runs of an hour and one of two hours."""
-    costs = costs_of(short=[3600 - 10, 1, 100, None], long=[7200 - 10, 4, 300, 0.5])
-    planned = steps_of(gpus, short=10, long=10)
-    return plan_study(grid_of(short=2, long=1), planned, costs, slots)
+def hand_made_plan(slots: int, short: int = 0, long: int = 0) -> dict[str, float]:
+    """Totals of two short runs of an hour and one of two hours that need so many GPUs."""
+    measured = resource_table(
+        resource_row("short", 1, wall_time_s=0.5 * HOUR, energy_kwh=0.05, peak_memory_gb=0.5),
+        resource_row("short", 2, wall_time_s=1.5 * HOUR, energy_kwh=0.15, peak_memory_gb=1.0),
+        resource_row("long", 1, wall_time_s=2 * HOUR, energy_kwh=0.6, peak_memory_gb=4.0),
+    )
+    return plan_study(grid_of(short=2, long=1), measured, {"short": short, "long": long}, slots)[1]
 
 
 def test_totals_of_a_study_computed_by_hand() -> None:
-    plan = hand_made_plan(slots=2)
-    assert (plan.runs, plan.places, plan.gpu_hours, plan.kg_co2e) == (3, 2, None, None)
-    assert plan.run_hours == pytest.approx(4)
-    assert plan.makespan_hours == pytest.approx(2)
-    assert plan.peak_memory_gb == 5.0
-    assert plan.energy_kwh == pytest.approx(0.1 + 0.1 + 0.6)
+    totals = hand_made_plan(slots=2)
+    assert (totals["runs"], totals["side by side"]) == (3, 2)
+    assert totals["run hours"] == pytest.approx(4)
+    assert totals["makespan, h"] == pytest.approx(2)
+    assert totals["peak memory, GiB"] == 5.0
+    assert totals["energy, kWh"] == pytest.approx(0.1 + 0.1 + 0.6)
+    assert totals["emissions, kg CO2e"] == pytest.approx(3 * 0.0004)
+    assert math.isnan(totals["GPU hours"])
 
 
 def test_gpus_are_counted_by_run() -> None:
-    gpus = {"short": 1, "long": 4}
-    plan = hand_made_plan(slots=7, gpus=gpus)
-    assert plan.places == 1
-    assert plan.gpu_hours == pytest.approx(2 * 1 + 2 * 4)
-    assert plan.makespan_hours == pytest.approx(4)
+    totals = hand_made_plan(slots=7, short=1, long=4)
+    assert totals["side by side"] == 1
+    assert totals["GPU hours"] == pytest.approx(2 * 1 + 2 * 4)
+    assert totals["makespan, h"] == pytest.approx(4)
     with pytest.raises(StudyError, match="needs 4 of --slots and there are 3"):
-        hand_made_plan(slots=3, gpus=gpus)
+        hand_made_plan(slots=3, short=1, long=4)
 
 
-def test_emissions_and_energy_need_the_costs_of_every_arm() -> None:
-    plan = plan_study(grid_of(a=2), steps_of(a=3600), costs_of(a=[3600, 1, 1000, 0.5]), 1)
-    assert plan.kg_co2e == pytest.approx(2 * 2 * 0.5)
-    costs = costs_of(a=[3600, 1, 1000, None], b=[3600, 1, None, None])
-    plan = plan_study(grid_of(a=1, b=1), steps_of(a=1, b=1), costs, 1)
-    assert (plan.energy_kwh, plan.kg_co2e, plan.peak_memory_gb) == (None, None, 1)
+def test_energy_needs_a_measurement_of_every_arm() -> None:
+    measured = resource_table(resource_row("a", 1), resource_row("b", 1, energy_kwh=math.nan))
+    _, totals = plan_study(grid_of(a=1, b=1), measured, {"a": 0, "b": 0}, 1)
+    assert math.isnan(totals["energy, kWh"])
+    assert totals["emissions, kg CO2e"] == pytest.approx(0.0008)
+    with pytest.raises(StudyError, match="no run of arm c has finished"):
+        plan_study(grid_of(a=1, c=1), measured, {"a": 0, "c": 0}, 1)
 
 
 def test_a_shared_run_is_planned_once() -> None:
     grid = pd.concat([grid_of(a=2), grid_of(a=2).assign(experiment="B")], ignore_index=True)
-    assert plan_study(grid, steps_of(a=1), costs_of(a=[1, 1, 1, None]), 1).runs == 2
-
-
-def test_steps_follow_from_the_configuration_or_are_asked_for(tmp_path: Path) -> None:
-    planned = planned_runs(build_grid(["M1"], "cpu", PARAMS), "cpu", PARAMS)
-    assert planned.to_dict("split")["data"] == [[20, 0], [20, 0]]
-    shutil.copytree(PARAMS, tmp_path, dirs_exist_ok=True)
-    scale = tmp_path / "scale" / "gpu.yaml"
-    scale.write_text(scale.read_text().replace("total_training_steps: 100", "total_epochs: 2"))
-    grid = build_grid(["M1"], "gpu", tmp_path)
-    with pytest.raises(StudyError, match=r"2 epochs in batches of 128.*--steps"):
-        planned_runs(grid, "gpu", tmp_path)
-    planned = planned_runs(grid, "gpu", tmp_path, 116)
-    assert planned.to_dict("split")["data"] == [[116, 1], [116, 1]]
+    assert plan_study(grid, resource_table(resource_row("a", 1)), {"a": 0}, 1)[1]["runs"] == 2
 
 
 @settings(max_examples=40, deadline=None)
@@ -91,3 +73,31 @@ def test_makespan_is_within_grahams_bound_of_the_best(seconds: list[int], count:
     )
     # Graham's bound, reached by 3, 3, 2, 2, 2 on two places.
     assert best <= makespan(seconds, count) <= best * (4 / 3 - 1 / (3 * count))
+
+
+def read(tmp_path: Path, *tables: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
+    """Arm, seed and seconds of what is read from tables of these rows."""
+    paths = [tmp_path / f"{k}.csv" for k in range(len(tables))]
+    for path, rows in zip(paths, tables, strict=True):
+        resource_table(*rows).to_csv(path, index=False)
+    table = read_resources(paths)
+    return list(zip(table.arm, table.seed, table.wall_time_s, strict=True))
+
+
+def test_an_arm_comes_from_the_last_table_that_has_a_run_of_it_finished_in_one_go(tmp_path) -> None:
+    first = [resource_row("off", 1), resource_row("off", 3), resource_row("on", 1)]
+    second = [resource_row("off", 1, wall_time_s=9.0), resource_row("off", 2, resumed=1)]
+    failed = [resource_row("off", 1, status="failed"), resource_row("null", 1)]
+    found = [("off", "1", 9.0), ("on", "1", 100.0), ("null", "1", 100.0)]
+    assert read(tmp_path, first, second, failed) == found
+
+
+def test_unusable_tables_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ProblemsError, match=r"one\.csv: cannot be read.*two\.csv: cannot be read"):
+        read_resources([tmp_path / "one.csv", tmp_path / "two.csv"])
+    (tmp_path / "few.csv").write_text("arm,seed\noff,1\n")
+    with pytest.raises(StudyError, match=r"few\.csv: no column status"):
+        read_resources([tmp_path / "few.csv"])
+    rows = [resource_row("off", 1), resource_row("off", 2), resource_row("off", 2)]
+    with pytest.raises(StudyError, match=r"0\.csv: arm off, seed 2 has several rows"):
+        read(tmp_path, rows)
