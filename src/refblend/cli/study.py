@@ -1,13 +1,12 @@
 """``refblend study …``: the steps of the workflow, each usable by hand."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refblend.cli.options import Needed, Panels, Scale, example, with_options
+from refblend.cli.options import Needed, Panels, Scale, example
 from refblend.files import write_json
 from refblend.progress import step_progress
 from refblend.study.design import names
@@ -178,64 +177,29 @@ def recommend(
         typer.echo(str(path))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What the planned seeds are to show."""
-
-    effect: Annotated[
-        float, typer.Option(min=0, max=1e6, help="Smallest difference of interest.")
-    ] = 0.03
-    margin: Annotated[
-        float, typer.Option(min=0, max=1e6, help="Within ± this arms are equivalent.")
-    ] = 0.02
-    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8
-    test_problems: Annotated[
-        list[int] | None,
-        typer.Option(min=1, help="Size of the test set; repeat it to plan for others."),
-    ] = None
-
-
-@app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv --effect 0.02"))
-@with_options
+@app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv noisy_entropy"))
 def power(
     runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
-    wanted: Wanted,
-    experiments: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Plan the primary contrasts of these, with the effect, margin, α, endpoint and "
-            "baseline that their files declare; may be repeated."
-        ),
-    ] = None,
+    experiments: Annotated[list[str], typer.Argument(help="Names of files of params/study.")],
     scale: Annotated[
-        names.Scale, typer.Option(help="With --experiments: whose declared seeds are shown.")
+        names.Scale, typer.Option(help="The scale whose declared seeds are shown.")
     ] = "cpu",
-    measure: Annotated[
-        str, typer.Option(help="Without --experiments: column with an accuracy.")
-    ] = "test_greedy",
-    baseline: Annotated[
-        str, typer.Option(help="Without --experiments: arm that the others are paired with.")
-    ] = "off",
+    effect: Annotated[
+        float | None,
+        typer.Option(min=1e-6, max=1e6, help="Smallest difference of interest; default: theirs."),
+    ] = None,
+    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8,
 ) -> None:
-    """Seeds per arm for a difference and for equivalence, from the variance of earlier runs.
+    """Seeds that experiments' contrasts take, from the variance of earlier runs.
 
-    least_detectable is none where the present seeds are too few for the exact test that decides a
-    verdict to reach α.
+    The primary contrasts are planned, or all where none is. least_detectable is none where the
+    declared seeds are too few for the exact test that decides a verdict to reach α.
     """
     from refblend.study.planning import power as planning
     from refblend.study.report.study import read_experiments
 
-    sizes = tuple(wanted.test_problems or ())
-    question = planning.PowerQuestion(
-        wanted.effect, wanted.margin, power=wanted.target, test_sizes=sizes
-    )
-    values = planning.read_runs(runs)
-    if experiments:
-        specs = read_experiments(experiments, PARAMS)
-        table = planning.design_table(values, specs, scale, question, runs)
-    else:
-        spread = planning.read_spread(values, measure, baseline, runs)
-        table = planning.power_table(spread, question)
+    values, specs = planning.read_runs(runs), read_experiments(experiments, PARAMS)
+    table = planning.power_table(values, specs, scale, target, effect, runs)
     typer.echo(table.to_string(index=False, float_format=_number))
 
 

@@ -11,14 +11,7 @@ from typer.testing import CliRunner
 from refblend.cli.main import app
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec, load_experiment
-from refblend.study.planning.power import (
-    PowerQuestion,
-    Spread,
-    design_table,
-    power_table,
-    read_runs,
-    read_spread,
-)
+from refblend.study.planning.power import deviations, power_table, read_runs
 
 PARAMS = Path(__file__).parents[3] / "params"
 J = ExperimentSpec.model_validate(
@@ -51,35 +44,25 @@ def runs(seeds: int = 400, deviation: float = 0.03, shared: float = 0.0) -> pd.D
     return pd.DataFrame(rows)
 
 
+def plan(values: pd.DataFrame, effect: float = 0.1, **changed: object) -> pd.DataFrame:
+    """The plan of one primary contrast by greedy test accuracy, by design."""
+    contrast = {"name": "x", "primary": True, "pairs": {"linear": "off"}}
+    tree = J.model_dump() | {"contrasts": [contrast], "arms": {"off": {}, "linear": {}}}
+    tree |= {"seeds": {"cpu": [1, 2, 3]}, "arm_seeds": {}} | changed
+    spec = ExperimentSpec.model_validate(tree)
+    return power_table(values, {"J": spec}, "cpu", effect=effect).set_index("design")
+
+
 @pytest.mark.parametrize("shared", [0.0, 0.05])
 def test_spread_is_pooled_over_arms_and_pairs_are_without_what_seeds_share(shared: float) -> None:
-    spread = read_spread(runs(shared=shared), "test_greedy", "off")
-    assert spread.accuracy == pytest.approx(0.5, abs=0.005)
-    assert spread.independent == pytest.approx((0.03**2 + shared**2) ** 0.5, rel=0.1)
-    assert spread.paired == pytest.approx(0.03 * 2**0.5, rel=0.06)
-    assert spread.seeds == 400
+    spread = deviations(runs(shared=shared), "test_greedy", "off")
+    assert spread["independent"] == pytest.approx((0.03**2 + shared**2) ** 0.5, rel=0.1)
+    assert spread["paired"] == pytest.approx(0.03 * 2**0.5, rel=0.06)
 
 
-def test_a_larger_test_set_takes_away_its_own_noise_only() -> None:
-    spread = read_spread(runs(), "test_greedy", "off")
-    question = PowerQuestion(0.02, 0.02, test_sizes=(512, 2048))
-    table = power_table(spread, question).set_index(["design", "test_problems"])
-    now, larger = table.loc[("independent", 512)], table.loc[("independent", 2048)]
-    assert now.deviation == pytest.approx(spread.independent)
-    own = spread.independent**2 - 0.25 / 512
-    assert larger.deviation == pytest.approx((own + 0.25 / 2048) ** 0.5, rel=1e-3)
-    assert larger.seeds_difference < now.seeds_difference
-    # Equivalence with a margin takes more seeds than a difference of that size.
-    assert now.seeds_equivalence > 0
-
-
-def test_what_is_hopeless_unknown_or_does_not_vary_has_no_number_of_seeds() -> None:
-    spread = read_spread(runs(seeds=20), "test_greedy", "off")
-    row = power_table(spread, PowerQuestion(1e-6, 0.02)).iloc[0]
-    assert row.seeds_difference is pd.NA
-    assert row.test_problems is pd.NA
-    equal = read_spread(runs(seeds=4).assign(test_greedy=0.5), "test_greedy", "off")
-    table = power_table(equal, PowerQuestion())
+def test_what_is_hopeless_or_does_not_vary_has_no_number_of_seeds() -> None:
+    assert plan(runs(seeds=20), effect=1e-6).seeds_difference.isna().all()
+    table = plan(runs(seeds=4).assign(test_greedy=0.5))
     assert (table.deviation == 0).all()
     numbers = table[["seeds_difference", "seeds_equivalence", "least_detectable"]]
     assert numbers.isna().all(axis=None)
@@ -88,25 +71,23 @@ def test_what_is_hopeless_unknown_or_does_not_vary_has_no_number_of_seeds() -> N
 def test_no_plan_has_fewer_seeds_than_the_exact_tests_need() -> None:
     """2/2⁶ and 2/70 are the first p of a difference below 0.05, 1/2⁵ and 1/20 those of equivalence;
     Student's test of runs that hardly vary would take two or three."""
-    spread = Spread(0.5, independent=0.001, paired=0.001, seeds=3, pairs=5)
-    table = power_table(spread, PowerQuestion(0.1, 0.1)).set_index("design")
+    values = runs(seeds=20, deviation=0.001)
+    table = plan(values, margin=0.1)
     assert table.seeds_difference.to_dict() == {"paired": 6, "independent": 4}
     assert table.seeds_equivalence.to_dict() == {"paired": 5, "independent": 3}
-    assert table.least_detectable.tolist() == [math.inf, math.inf]
-    enough = power_table(Spread(0.5, 0.001, 0.001, seeds=4, pairs=6), PowerQuestion())
-    assert (enough.least_detectable < 0.01).all()
+    assert table.least_detectable.tolist() == [math.inf, math.inf], "three are declared"
+    assert (plan(values, seeds={"cpu": "1-6"}).least_detectable < 0.01).all()
     # Of more rearrangements than are tried, none has a p below 2/100,000.
-    never = power_table(spread, PowerQuestion(0.1, 0.1, alpha=1e-6))
+    never = plan(values, margin=0.1, alpha=1e-6)
     assert never[["seeds_difference", "seeds_equivalence"]].isna().all(axis=None)
 
 
-@pytest.mark.parametrize("experiments", [[], ["--experiments", "M3"]])
-def test_what_no_difference_could_show_is_printed_as_none(tmp_path, monkeypatch, experiments):
+def test_what_no_difference_could_show_is_printed_as_none(tmp_path, monkeypatch):
     monkeypatch.setattr(ExperimentSpec, "seeds_of", lambda *_: [0, 1, 2])
     path = tmp_path / "per_seed.csv"
     table = runs(seeds=3)
     table.assign(test_sampled=table.test_greedy).to_csv(path, index=False)
-    done = CliRunner().invoke(app, ["study", "power", str(path), *experiments])
+    done = CliRunner().invoke(app, ["study", "power", str(path), "M3"])
     assert done.exit_code == 0, done.exception
     head, *rows = (line.split() for line in done.output.splitlines())
     assert [row[head.index("least_detectable")] for row in rows] == ["none", "none"]
@@ -116,18 +97,17 @@ def test_what_no_difference_could_show_is_printed_as_none(tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("table", "baseline", "message"),
     [
-        (pd.DataFrame({"arm": ["off"], "seed": [1]}), "off", "no column test_greedy"),
-        (runs(seeds=3).assign(test_greedy="finished"), "off", "no column test_greedy of numbers"),
+        (runs(seeds=3).assign(test_greedy="finished"), "off", "test_greedy has no numbers"),
         (runs(seeds=1), "off", "fewer than two seeds"),
         (runs(seeds=3), "none_such", "runs of none_such"),
     ],
 )
 def test_unusable_tables_are_refused(table: pd.DataFrame, baseline: str, message: str) -> None:
     with pytest.raises(StudyError, match=message):
-        read_spread(table, "test_greedy", baseline)
+        deviations(table, "test_greedy", baseline)
 
 
-def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None:
+def test_contrasts_are_planned_by_their_own_endpoint_and_level() -> None:
     rng = np.random.default_rng(8)
     rows = [
         {"arm": arm, "seed": seed, "test_sampled": 0.3 + rng.normal(0, 0.02)}
@@ -135,21 +115,23 @@ def test_primary_contrasts_are_planned_by_their_own_endpoint_and_level() -> None
         for seed in range(1, 9)
     ]
     values = pd.DataFrame(rows)
-    asked = PowerQuestion(0.5, 0.5, test_sizes=(512, 2048))
-    table = design_table(values, {"J": J}, "cpu", asked)
+    table = power_table(values, {"J": J}, "cpu")
     assert set(table.endpoint) == {"train_acc_third", "test_sampled"}
+    assert set(table.alpha) == {0.05 / 2}
     assert table[table.endpoint == "train_acc_third"].deviation.isna().all()
     planned = table[table.endpoint == "test_sampled"]
-    assert set(planned.alpha) == {0.05 / 2}
-    assert set(planned.declared) == {len(J.seeds_of("cpu", "decay"))}
-    alone = PowerQuestion(J.effect, J.margin, alpha=0.05 / 2, test_sizes=(512, 2048))
-    expected = power_table(read_spread(values, "test_sampled", "off"), alone)
-    assert planned.seeds_equivalence.tolist() == expected.seeds_equivalence.tolist()
+    assert planned.declared.tolist() == [20, 20]
+    spread = deviations(values, "test_sampled", "off")
+    assert planned.deviation.tolist() == [spread["paired"], spread["independent"]]
     # M3's other regimes are not trained at scale gpu, and count in no family there.
-    few = design_table(values, {"M3": load_experiment(PARAMS / "study" / "M3.yaml")}, "gpu", asked)
+    few = power_table(values, {"M3": load_experiment(PARAMS / "study" / "M3.yaml")}, "gpu")
     assert set(few.contrasts) == {1}
-    with pytest.raises(StudyError, match="no primary contrast"):
-        design_table(values, {"E": load_experiment(PARAMS / "study" / "E.yaml")}, "cpu", asked)
+    explored = J.model_copy(
+        update={"contrasts": [c.model_copy(update={"primary": False}) for c in J.contrasts]}
+    )
+    assert power_table(values, {"J": explored}, "cpu").equals(table), "where none is primary"
+    with pytest.raises(StudyError, match="no contrast at scale cpu"):
+        power_table(values, {"E": load_experiment(PARAMS / "study" / "E.yaml")}, "cpu")
 
 
 @pytest.mark.parametrize(

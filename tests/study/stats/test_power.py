@@ -13,7 +13,6 @@ from refblend.study.stats.power import (
     least_detectable,
     power_of_difference,
     power_of_equivalence,
-    seed_variance,
     seeds_for,
 )
 
@@ -72,9 +71,3 @@ def test_one_seed_shows_nothing() -> None:
     assert power_of_difference(Design(0.1), 1, 9.0) == 0.0
     assert power_of_equivalence(Design(0.1), 1, 9.0) == 0.0
     assert least_detectable(Design(0.1), 1, 0.8) == math.inf
-
-
-def test_the_test_set_explains_its_part_of_the_variance() -> None:
-    binomial = 0.46 * 0.54 / 512
-    assert seed_variance(math.sqrt(binomial + 0.0004), 0.46, 512) == pytest.approx(0.0004)
-    assert seed_variance(0.001, 0.46, 512) == 0.0

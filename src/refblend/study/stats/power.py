@@ -89,11 +89,3 @@ def least_detectable(design: Design, seeds: int, power: float) -> float:
         top *= 2
     excess = lambda effect: power_of_difference(design, seeds, effect) - power  # noqa: E731
     return float(optimize.brentq(excess, 0.0, top))
-
-
-def seed_variance(deviation: float, accuracy: float, problems: int) -> float:
-    """The seed's part of the variance of accuracies: observed − binomial of the test set, ≥ 0.
-
-    ``accuracy`` is the mean, ``deviation`` that over several seeds on the same ``problems``.
-    """
-    return max(0.0, deviation**2 - accuracy * (1 - accuracy) / problems)
