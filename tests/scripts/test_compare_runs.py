@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from refblend.study.runs.collect import collect, write_archive
+from refblend.study.runs.collect import collect, write_collected
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare_runs.py"
 
@@ -33,7 +33,7 @@ def study(tmp_path: Path) -> Path:
         write(tmp_path / f"runs/cpu/off/seed_{seed}", 0.25 * seed)
     grid = pd.DataFrame({"arm": ["off", "off"], "seed": ["1", "2"], "overrides": "{}"})
     (tmp_path / "results/cpu").mkdir(parents=True)
-    write_archive(collect(grid, "cpu", tmp_path / "runs"), tmp_path / "results/cpu")
+    write_collected(collect(grid, "cpu", tmp_path / "runs"), tmp_path / "results/cpu")
     return tmp_path
 
 

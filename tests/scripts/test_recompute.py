@@ -11,7 +11,7 @@ import recompute
 
 from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.report.build import Archive, Place
-from refblend.study.runs.collect import write_archive
+from refblend.study.runs.collect import write_collected
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "recompute.py"
@@ -23,7 +23,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     study = frames.study("smoke", {"linear": 0.1}, [("linear_terminal", 2)])
     write_grid(build_grid(list(study.experiments), "smoke", ROOT / "params"), folder / "grid.tsv")
-    write_archive(study.collected, folder)
+    write_collected(study.collected, folder)
     Archive.read(Place("smoke", folder, folder, ROOT / "params")).write_verdicts()
     return folder
 

@@ -1,6 +1,6 @@
 # Every number of every run, kept with the results, so that reports can be made anew without any run,
-# and every declared contrast as better, worse, equivalent or undecided. Runs that differ from those
-# there in times only leave the files as they are, hence `update`.
+# and every declared contrast as better, worse, equivalent or undecided. `update`: a job
+# that fails keeps the files that are there.
 rule archive:
     input:
         expand(

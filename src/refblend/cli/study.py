@@ -141,11 +141,11 @@ def archive(scale: Scale) -> None:
     """Gather every number of every run of the grid in results/<scale>, and write verdicts.csv."""
     from refblend.study.design.grid import read_grid
     from refblend.study.report.build import Archive
-    from refblend.study.runs.collect import collect, copy_quality, write_archive
+    from refblend.study.runs.collect import collect, copy_quality, write_collected
 
     out = RESULTS / scale
     collected = collect(read_grid(out / "grid.tsv"), scale, RUNS)
-    write_archive(collected, out)
+    write_collected(collected, out)
     circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
     copy_quality(MODELS / scale, circumstances, out)
     typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")

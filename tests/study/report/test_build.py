@@ -18,7 +18,7 @@ from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.design.spec import experiments_of, load_experiments
 from refblend.study.report import style
 from refblend.study.report.build import Archive, Place, write_report, write_scoring
-from refblend.study.runs.collect import write_archive
+from refblend.study.runs.collect import write_collected
 
 PARAMS = Path(__file__).parents[3] / "params"
 MOST_WORDS = {"m1": 1200, "m2": 4000, "m3": 4000, "scoring": 1200}
@@ -50,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     costs = {arm for spec in specs.values() if spec.exclusive for arm in spec.arms}
     effects = {"linear": -0.2, "linear_terminal": 0.05, "sparse_challenger": 0.1}
     frames = m2_frames.collected(runs, effects, {("cosine", 1)}, costs)
-    write_archive(frames, place.results)
+    write_collected(frames, place.results)
     return place
 
 

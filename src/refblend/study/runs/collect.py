@@ -12,9 +12,7 @@ were measured to be, and when and where. It is a few MB and is committed with th
 tables, figures and reports can be made from it, without training anything.
 """
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +27,6 @@ from refblend.study.design.grid import unique_runs
 from refblend.study.design.names import COLLECTED, run_dir
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.runs.run_files import DIGITS, read_run
-from refblend.trainer.tracking import TIMING_PREFIXES
 
 RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
 RUN_COLUMNS = {
@@ -48,10 +45,6 @@ RUN_COLUMNS = {
     "models": "str",
 }
 QUALITY = "quality"
-OF_THE_MACHINE = [
-    "wall_time_s", "energy_kwh", "kg_co2e", "resumed", "commit", "dirty", "hardware", "models",
-]  # fmt: skip
-"""Columns of ``runs`` that differ between two equal studies."""
 _STEP = {"arm": "str", "seed": "int64", "step": "int64"}
 METRIC_COLUMNS = _STEP | {"metric": "str", "value": "float64"}
 RESPONSE_COLUMNS = _STEP | {
@@ -173,36 +166,9 @@ def read_collected(folder: Path) -> Collected:
         ) from None
 
 
-def write_archive(collected: Collected, out: Path) -> None:
-    """Write the numbers of all runs of a scale, unless those there differ in times only."""
-    with suppress(StudyError):
-        frames = zip(_numbers(read_collected(out)), _numbers(collected), strict=True)
-        if all(archived.equals(new) for archived, new in frames):
-            for name in COLLECTED:
-                os.utime(out / name)  # the workflow's outputs are up to date
-            return
-    write_collected(collected, out)
-
-
-def _numbers(collected: Collected) -> list[pd.DataFrame]:
-    """What two equal studies agree in, in an order that does not depend on the grid's."""
-    metrics = collected.metrics[~collected.metrics.metric.str.startswith(TIMING_PREFIXES)]
-    frames = (collected.runs.drop(columns=OF_THE_MACHINE), RUN), (metrics, [*STEP, "metric"])
-    return [
-        frame.sort_values(by, kind="stable", ignore_index=True)
-        for frame, by in (*frames, (collected.responses, RUN))
-    ]
-
-
 def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
     """Copy measurements of a scale's embedded models, and when and where they were made, to its
-    archive, unless it has the same; there are none where the models are not ours."""
-    measured, archived = (
-        {file.name: file.read_bytes() for file in (folder / QUALITY).glob("*.json")}
-        for folder in (models, out)
-    )
-    if measured.items() <= archived.items():
-        return
+    archive; there are none where the models are not ours."""
     for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
         for file in sorted(source.glob("*.json")):
             copy_file(file, out / place / file.name)
