@@ -68,7 +68,7 @@ def test_models_of_another_recipe_are_refused(tmp_path, models, recipe) -> None:
     [
         (RECORD_NAME, "[]", "cannot be unpacked"),
         (RECORD_NAME, '{"recipe": [], "hardware": {}}', "cannot be unpacked"),
-        ("off/seed_1/identity.json", "{}", r"holds no models\..*`refblend runs unpack`"),
+        ("off/seed_1/identity.json", "{}", r"holds no models\..*Unpack runs with `tar`"),
     ],
 )
 def test_a_pack_without_a_record_is_refused(tmp_path, name, text, told, recipe) -> None:

@@ -128,20 +128,8 @@ def pack(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, .tar.xz.")],
     root: Root = Path("runs"),
 ) -> None:
-    """Pack finished runs without their checkpoints, to take them to another machine."""
+    """Pack finished runs without their checkpoints; `tar` unpacks them."""
     from refblend.study.runs.pack import pack_runs
 
     packed = pack_runs(root, target)
     typer.echo(f"{target}: {len(packed)} runs, {target.stat().st_size / 1e6:.1f} MB")
-
-
-@app.command(epilog=example("refblend runs unpack done.tar.xz runs/smoke"))
-def unpack(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="File of `refblend runs pack`.")],
-    root: Root = Path("runs"),
-) -> None:
-    """Unpack runs; training skips them, and their tests are read."""
-    from refblend.study.runs.pack import unpack_runs
-
-    added, present = unpack_runs(source, root)
-    typer.echo(f"{root}: {len(added)} runs unpacked, {len(present)} were there")

@@ -56,8 +56,7 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
         if not (staged / RECORD_NAME).is_file():
             raise ModelError(
                 f"{source} holds no models",
-                "Give a file of `refblend models pack`. Runs are unpacked by "
-                "`refblend runs unpack`.",
+                "Give a file of `refblend models pack`. Unpack runs with `tar`.",
             )
         record = read_object(staged / RECORD_NAME)
         if not all(isinstance(record.get(key), dict) for key in ("recipe", "hardware")):
