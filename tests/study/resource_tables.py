@@ -4,8 +4,6 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.planning.costs import RESOURCE_COLUMNS
-
 
 def resource_row(arm: str, seed: int, **changed: Any) -> dict[str, Any]:
     """A run that took 100 s and 1 Wh."""
@@ -23,4 +21,4 @@ def resource_row(arm: str, seed: int, **changed: Any) -> dict[str, Any]:
 
 
 def resource_table(*rows: dict[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=list(RESOURCE_COLUMNS))
+    return pd.DataFrame(rows)

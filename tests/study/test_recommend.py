@@ -9,7 +9,7 @@ from refblend.config.loading import load_config
 from refblend.study.design.arms import resolve_arms
 from refblend.study.design.grid import config_files
 from refblend.study.design.spec import load_experiments
-from refblend.study.recommend import Recommendation, overlay, recommendations, write_overlays
+from refblend.study.recommend import Recommendation, overlay, recommendations
 
 ROOT = Path(__file__).parents[2]
 SPECS = load_experiments(ROOT / "params")
@@ -62,7 +62,9 @@ def test_the_best_blend_is_chosen_by_the_endpoint_and_its_own_verdict_decides() 
 @pytest.mark.parametrize("verdict", ["better", "equivalent"])
 def test_the_overlay_trains_the_chosen_arm_without_its_regime(tmp_path: Path, verdict: str) -> None:
     table = verdicts("noisy_entropy", "noisy_off", "train_acc", noisy_auto=(0.03, verdict))
-    (path,) = write_overlays(recommended(table), NOISY, ARMS, "cpu", tmp_path)
+    (chosen,) = recommended(table)
+    path = tmp_path / "noisy.yaml"
+    path.write_text(overlay(chosen, NOISY["noisy_entropy"], "cpu", ARMS["noisy_auto"]))
     mine = tmp_path / "mine.yaml"
     mine.write_text("algorithm: {ref_quality_score: {max_weight: 0.2, groups: mixed}}\n")
     files = [*config_files("cpu", ROOT / "params"), *([str(mine)] if verdict == "better" else [])]

@@ -136,13 +136,10 @@ def _steps(given: str | None) -> tuple[int, int] | None:
 def _columns(given: list[str]) -> "Columns":
     from refblend.advice.rollouts import PLAIN, Columns
 
-    names = {}
-    for text in given:
-        name, separator, column = text.partition("=")
-        if not separator or name not in vars(PLAIN):
-            raise ConfigError(
-                f"--column {text} names no column of rollouts",
-                f"Write NAME=COLUMN with a NAME of {', '.join(vars(PLAIN))}.",
-            )
-        names[name] = column
+    names = dict(text.partition("=")[::2] for text in given)
+    if wrong := [name for name, column in names.items() if not column or name not in vars(PLAIN)]:
+        raise ConfigError(
+            f"--column {', '.join(wrong)} names no column of rollouts",
+            f"Write NAME=COLUMN with a NAME of {', '.join(vars(PLAIN))}.",
+        )
     return Columns(**names)

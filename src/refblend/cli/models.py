@@ -8,7 +8,6 @@ import typer
 
 from refblend import runtime
 from refblend.cli.options import Needed, Panels, Recipe, example
-from refblend.errors import DiskError
 from refblend.files import write_json
 
 app = typer.Typer(
@@ -25,19 +24,9 @@ def _environment() -> None:
     runtime.configure_process()
 
 
-def _check_models(**directories: Path) -> None:
-    """Refuse an option that names no model before torch is imported, which takes seconds."""
-    from refblend.rollout.model_dir import check_model_dir
-
-    for option, directory in directories.items():
-        check_model_dir(str(directory), f"--{option}")
-
-
 @app.command(hidden=True)
 def tokenizer(recipe: Needed, out: Needed) -> None:
     """Train the byte-level BPE on the corpus of the recipe, or copy the pretrained model's."""
-    if out.exists() and not out.is_dir():  # transformers would only log that
-        raise DiskError(f"--out: {out} is no directory", "Name a directory for the tokenizer.")
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.recipe import load_recipe
     from refblend.embedded.tokenizer_texts import build_tokenizer
@@ -70,7 +59,6 @@ def judge_data(
     recipe: Needed, tokenizer: Needed, actor: Needed, clean: Needed, out: Needed, test_out: Needed
 ) -> None:
     """Sample, collect and corrupt responses to train the judges."""
-    _check_models(actor=actor, clean=clean)
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.architecture import load_model
     from refblend.embedded.judge_data import build_pairs, write_pairs
@@ -96,7 +84,6 @@ def judge(
     out: Needed,
 ) -> None:
     """Train one strength of the judge; medium continues from weak, strong from medium."""
-    _check_models(start=start)
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.judge_training import train_judge
     from refblend.embedded.recipe import load_recipe
@@ -120,7 +107,6 @@ def evaluate_actor(
     report: Annotated[Path, typer.Option(help="JSON report to write.")],
 ) -> None:
     """Measure accuracy, pass@k and entropy of an actor."""
-    _check_models(model=model)
     from refblend.data.schema import read_rows
     from refblend.data.tokenizer import load_tokenizer
     from refblend.embedded.actor_quality import measure_actor

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from refblend import runtime
 from refblend.cli.options import Panels, example
-from refblend.errors import ConfigError
 from refblend.files import write_json
 from refblend.tables import check_writable
 
@@ -48,13 +47,7 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="File for all reports together.")] = None,
 ) -> None:
     """Test the final actors of runs with the engine of training; each run gets its test.json."""
-    names = [run.name.removeprefix("seed_") for run in runs]
     if out is not None:
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(
-                f"--out: several runs are called {', '.join(repeated)}, and it has one report each",
-                "Call the command once for each arm, or leave out --out.",
-            )
         check_writable(out)
     runtime.configure_process()
     from refblend.study.runs.evaluate import evaluate_runs
@@ -64,7 +57,7 @@ def evaluate(
     for run, report in evaluate_runs(runs, data):
         write_json(run / TEST_NAME, report)
         typer.echo(f"{run / TEST_NAME}: {summary(report)}")
-        reports[run.name.removeprefix("seed_")] = report
+        reports[str(run)] = report
     if out:
         write_json(out, reports)
 

@@ -11,7 +11,6 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,6 @@ import yaml
 
 from refblend.config.loading import merge, nest
 from refblend.errors import StudyError
-from refblend.files import write_text
 from refblend.study.design.arms import SCORE, Arm
 from refblend.study.design.measures import MEASURES
 from refblend.study.design.spec import ExperimentSpec
@@ -138,20 +136,3 @@ def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str, arm: Arm) 
     nested = (nest(key.split("."), value) for key, value in settings.items())
     tree = reduce(merge, nested, dict[str, Any]())
     return "".join(f"# {line}\n" for line in lines) + yaml.safe_dump(tree, sort_keys=False)
-
-
-def write_overlays(
-    found: list[Recommendation],
-    experiments: Mapping[str, ExperimentSpec],
-    arms: Mapping[str, Arm],
-    scale: str,
-    out: Path,
-) -> list[Path]:
-    """Write ``<regime>.yaml`` of every regime below ``out``."""
-    paths = []
-    for chosen in found:
-        path = out / f"{chosen.regime}.yaml"
-        text = overlay(chosen, experiments[chosen.experiment], scale, arms[chosen.arm])
-        write_text(path, text)
-        paths.append(path)
-    return paths

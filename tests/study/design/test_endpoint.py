@@ -35,14 +35,14 @@ def test_an_experiment_without_its_endpoint_is_refused_before_training(
     params: Path, endpoint: str, common: dict[str, object], reason: str
 ) -> None:
     change(params, "B", endpoint=endpoint, common=common)
-    with pytest.raises((StudyError, ProblemsError), match=rf"B\.yaml: endpoint.*{reason}"):
+    with pytest.raises((StudyError, ProblemsError), match=rf"B\.yaml: .*endpoint.*{reason}"):
         build_grid(["B"], "gpu", params)
 
 
 @pytest.mark.parametrize("experiment", ["B", "M3"])
 def test_more_must_be_better_by_an_experiment_s_own_endpoint(params: Path, experiment: str) -> None:
     change(params, experiment, endpoint="val_drawdown")
-    with pytest.raises(StudyError, match=rf"{experiment}\.yaml: endpoint: of val_drawdown less is"):
+    with pytest.raises(StudyError, match=rf"{experiment}\.yaml: .*endpoint: of val_drawdown less is"):
         build_grid([experiment], "gpu", params)
 
 
@@ -50,7 +50,7 @@ def test_more_must_be_better_by_an_experiment_s_own_endpoint(params: Path, exper
     ("experiment", "endpoint", "treated", "reference", "reason"),
     [
         # ±0.02 spikes would be a share of one spike.
-        ("B", "loss_spikes", "linear_terminal", "off", "by loss_spikes have no margin of their"),
+        ("B", "loss_spikes", "linear_terminal", "off", "by loss_spikes has no margin of its"),
         ("B", "test_greedy", "off", "off", r"contrasts\.0\.pairs compares off with itself"),
         ("B", "judge_auc", "linear_terminal", "off", "no run of arm off would have judge_auc"),
         ("E", "secs", "len320_ctx1024", "len256_ctx1024", "secs is not a measure"),

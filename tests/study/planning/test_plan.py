@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resource_tables import resource_row, resource_table
 
-from refblend.errors import ProblemsError, StudyError
+from refblend.errors import StudyError
 from refblend.study.planning.costs import makespan, plan_study, read_resources
 
 HOUR = 3600.0
@@ -90,14 +90,3 @@ def test_an_arm_comes_from_the_last_table_that_has_a_run_of_it_finished_in_one_g
     failed = [resource_row("off", 1, status="failed"), resource_row("null", 1)]
     found = [("off", "1", 9.0), ("on", "1", 100.0), ("null", "1", 100.0)]
     assert read(tmp_path, first, second, failed) == found
-
-
-def test_unusable_tables_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ProblemsError, match=r"one\.csv: cannot be read.*two\.csv: cannot be read"):
-        read_resources([tmp_path / "one.csv", tmp_path / "two.csv"])
-    (tmp_path / "few.csv").write_text("arm,seed\noff,1\n")
-    with pytest.raises(StudyError, match=r"few\.csv: no column status"):
-        read_resources([tmp_path / "few.csv"])
-    rows = [resource_row("off", 1), resource_row("off", 2), resource_row("off", 2)]
-    with pytest.raises(StudyError, match=r"0\.csv: arm off, seed 2 has several rows"):
-        read(tmp_path, rows)

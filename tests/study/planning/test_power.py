@@ -137,8 +137,8 @@ def test_contrasts_are_planned_by_their_own_endpoint_and_level() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot be read as a table"),
-        (b"\xff\xfe\x00\x01" * 9, "cannot be read as a table"),
+        (b"", "cannot be read as a table of runs"),
+        (b"\xff\xfe\x00\x01" * 9, "cannot be read as a table of runs"),
         (b"arm,test_greedy\noff,0.5\n", "no column seed"),
         (b"arm,seed\noff,one\n", "column seed has other than whole numbers"),
         (b"arm,seed\noff,1\noff,2\noff,1\n", "arm off, seed 1 has several rows"),

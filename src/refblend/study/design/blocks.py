@@ -65,14 +65,6 @@ REPLAYED = re.compile(r"runs/[^/]+/(?P<arm>[^/]+)/seed_\{(seed|partner_seed)\}/m
 
 
 def replayed_arm(overrides: Mapping[str, Any]) -> str | None:
-    """The arm whose recorded weights an arm replays, None where it replays none; or StudyError."""
-    file = overrides.get("algorithm.ref_quality_score.replay_file")
-    if file is None:
-        return None
-    found = REPLAYED.fullmatch(str(file))
-    if not found:
-        raise StudyError(
-            f"replay_file {file} is not a run of this study",
-            "Write runs/{scale}/ARM/seed_{partner_seed}/metrics.jsonl.",
-        )
-    return found["arm"]
+    """The arm whose recorded weights an arm replays; None where it replays no run of the study."""
+    found = REPLAYED.fullmatch(str(overrides.get("algorithm.ref_quality_score.replay_file")))
+    return found and found["arm"]

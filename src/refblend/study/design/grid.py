@@ -18,13 +18,11 @@ import pandas as pd
 
 from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
-from refblend.documents import MalformedError, parse_yaml, shorten, show
+from refblend.documents import MalformedError, parse_yaml, shorten
 from refblend.errors import ConfigError, Problems, StudyError
 from refblend.files import atomic_path
-from refblend.study.design.measures import MEASURES, PHYSICAL
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, load_experiment
 
-EXPERIMENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 GRID_COLUMNS = ["experiment", "arm", "seed", "overrides"]
 """All text; ``overrides`` is a JSON object of the dotted overrides, keys sorted."""
 OF_THE_JUDGE = ("judge_auc", "nonzero_rate", "valid_rate", "judge_seconds")
@@ -112,7 +110,7 @@ def build_grid(
                             "Write the same in both, or give it another name.",
                         )
                     config = _resolve(arm, overrides, scale, params, path)
-                    check_endpoint(spec, arm, config, path)
+                    check_endpoints(spec, arm, config, path)
                     if elsewhere != path:
                         continue
                     digest = (configuration_digest(config), str(overrides.get(OVERLAY, "")))
@@ -129,11 +127,6 @@ def build_grid(
 
 
 def _load(experiment: str, scale: str, params: str | Path) -> tuple[Path, ExperimentSpec]:
-    if not EXPERIMENT_NAME.fullmatch(experiment):
-        raise StudyError(
-            f"{show(experiment)} is not the name of an experiment",
-            "Name files of params/study without .yaml, such as M1.",
-        )
     path = Path(params) / "study" / f"{experiment}.yaml"
     spec = load_experiment(path)
     if scale not in spec.seeds:
@@ -150,40 +143,15 @@ def _resolve(
         raise ConfigError(f"{path}, arm {arm}: {error.reason}", error.remedy) from None
 
 
-def check_endpoint(spec: ExperimentSpec, arm: str, config: RefblendConfig, path: Path) -> None:
-    """Refuse, before any training, an experiment whose report would be empty.
+def check_endpoints(spec: ExperimentSpec, arm: str, config: RefblendConfig, path: Path) -> None:
+    """Refuse (StudyError), before any training, an arm without a measure that it is compared by.
 
     ``config`` is that of ``arm``, one of the experiment's; ``path`` names its file in messages.
-
-    Raises:
-        StudyError: an endpoint is not a measure or has no better direction; less is better for the
-            experiment's own endpoint; or the arm lacks an endpoint by which it is compared.
     """
-    ordered = [name for name, known in MEASURES.items() if known.higher_is_better is not None]
-    of_the_arm = {spec.endpoint: True}
-    for contrast in spec.contrasts:
-        endpoint = spec.endpoint_of(contrast)
-        of_the_arm[endpoint] = of_the_arm.get(endpoint, False) or arm in contrast.arms
-    for endpoint, compared in of_the_arm.items():
-        if endpoint not in ordered:
-            raise StudyError(
-                f"{path}: endpoint: {endpoint} is not a measure that can be better or worse",
-                f"Choose one of {', '.join(ordered)}.",
-            )
-        own = [each for each in spec.contrasts if spec.endpoint_of(each) == endpoint]
-        if MEASURES[endpoint].unit in PHYSICAL and not all(each.margin for each in own):
-            raise StudyError(
-                f"{path}: contrasts by {endpoint} have no margin of their own, and that of the "
-                f"experiment, {spec.margin:g}, is one of {spec.endpoint}",
-                "Add margin to those contrasts, in the measure's own units.",
-            )
-        if endpoint == spec.endpoint and not MEASURES[endpoint].higher_is_better:
-            raise StudyError(
-                f"{path}: endpoint: of {endpoint} less is better",
-                "Choose one of which more is better; a contrast may have another.",
-            )
-        # An experiment on resources tests no actor.
-        if compared and not spec.exclusive and (lacking := _lacking(endpoint, config)):
+    own = [spec.endpoint_of(contrast) for contrast in spec.contrasts if arm in contrast.arms]
+    # An experiment on resources tests no actor.
+    for endpoint in () if spec.exclusive else dict.fromkeys([spec.endpoint, *own]):
+        if lacking := _lacking(endpoint, config):
             raise StudyError(
                 f"{path}: endpoint: no run of arm {arm} would have {endpoint}: {lacking}",
                 "Change that setting, or the experiment's endpoint.",

@@ -49,6 +49,12 @@ MEASURES: dict[str, Measure] = {
     )
 }
 """Every measure by its name; tables and figures keep this order."""
+ORDERED = {
+    name: measure.higher_is_better
+    for name, measure in MEASURES.items()
+    if measure.higher_is_better is not None
+}
+"""Whether more is better, of every measure by which arms can be compared."""
 ACCURACIES = {"test_greedy": "greedy test acc.", "test_sampled": "sampled test acc."}
 """Measures that pages show of every arm and contrast, always both, with their headings."""
 

@@ -18,6 +18,7 @@ from refblend.config.base import PositiveFloat, PositiveInt, Section
 from refblend.config.loading import checked, read_yaml
 from refblend.documents import flatten, shorten, show
 from refblend.errors import ConfigError, StudyError
+from refblend.study.design.measures import MEASURES, ORDERED, PHYSICAL
 from refblend.study.design.names import GRID_OF, Milestone, Scale
 
 Value = TypeVar("Value")
@@ -218,6 +219,7 @@ class ExperimentSpec(Section):
             for arm in arms:
                 if self.baseline_of(arm) not in arms:
                     yield f"arms_at.{scale} has {arm} without its baseline {self.baseline_of(arm)}"
+        yield from self._endpoint_problems()
         for place, contrast in enumerate(self.contrasts):
             for arm in (one for one, other in contrast.pairs.items() if one == other):
                 yield f"contrasts.{place}.pairs compares {arm} with itself"
@@ -233,6 +235,21 @@ class ExperimentSpec(Section):
                 yield f"{key} repeats a seed"
         if self.facet is not None and self.facet not in self.factors:
             yield f"facet is {self.facet}, which is not among the factors"
+
+    def _endpoint_problems(self) -> Iterator[str]:
+        """Endpoints by which nothing could be better or worse, and margins in other units."""
+        named = {"endpoint": self.endpoint}
+        named |= {f"contrasts.{n}": self.endpoint_of(each) for n, each in enumerate(self.contrasts)}
+        for key, endpoint in named.items():
+            if endpoint not in ORDERED:
+                known = ", ".join(ORDERED)
+                yield f"{key}: {endpoint} is not a measure that can be better or worse, as {known}"
+        if not ORDERED.get(self.endpoint, True):
+            yield f"endpoint: of {self.endpoint} less is better, which only contrasts may have"
+        for place, contrast in enumerate(self.contrasts):
+            endpoint = self.endpoint_of(contrast)
+            if endpoint in ORDERED and MEASURES[endpoint].unit in PHYSICAL and not contrast.margin:
+                yield f"contrasts.{place} by {endpoint} has no margin of its own, in its units"
 
     def baseline_of(self, arm: str) -> str:
         """The arm with which ``arm`` is compared."""

@@ -12,55 +12,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from refblend.documents import shorten
-from refblend.errors import Problems, StudyError
+from refblend.errors import StudyError
 from refblend.study.design.grid import resolve_arm, unique_runs
 from refblend.study.design.workflow import gpus_to_train
 
-RESOURCE_COLUMNS = (
-    "arm", "seed", "status", "wall_time_s", "energy_kwh", "kg_co2e", "resumed", "peak_memory_gb",
-)  # fmt: skip
-"""Columns read from a report's table ``resources``."""
-
-
-def read_table(path: Path, columns: Sequence[str], remedy: str) -> pd.DataFrame:
-    """A CSV file with one row per run; ``arm`` and ``seed`` are text.
-
-    Raises:
-        StudyError: it is no table, lacks one of ``columns``, or has a run twice.
-    """
-    try:
-        table = pd.read_csv(
-            path, dtype={"arm": str, "seed": str}, keep_default_na=False, na_values=["", "nan"]
-        )
-    except (OSError, ValueError) as error:
-        reason = shorten(str(error), 200)
-        raise StudyError(f"{path}: cannot be read as a table ({reason})", remedy) from None
-    if missing := [name for name in columns if name not in table.columns]:
-        raise StudyError(f"{path}: no column {', '.join(missing)}", remedy)
-    for run in table[table.duplicated(["arm", "seed"])].itertuples():
-        raise StudyError(f"{path}: arm {run.arm}, seed {run.seed} has several rows", remedy)
-    return table
-
 
 def read_resources(paths: Sequence[Path]) -> pd.DataFrame:
-    """The runs of ``resources`` tables that finished without a resume: :data:`RESOURCE_COLUMNS`.
+    """The runs of reports' tables ``resources.csv`` that finished without a resume.
 
     An arm's runs come from the last table that has any, and from it alone: another one may have
     been measured on another machine.
-
-    Raises:
-        StudyError, ProblemsError: tables that cannot be read or lack a column.
     """
-    problems, found = Problems(), dict[str, pd.DataFrame]()
+    found: dict[str, pd.DataFrame] = {}
     for path in paths:
-        with problems.noted():
-            table = read_table(path, RESOURCE_COLUMNS, "Name a report's tables/resources.csv.")
-            runs = table[(table["status"] == "finished") & (table["resumed"] == 0)]
-            found |= {str(arm): part for arm, part in runs.groupby("arm", sort=False)}
-    problems.settle()
-    empty = pd.DataFrame(columns=list(RESOURCE_COLUMNS), dtype=float)
-    return pd.concat(list(found.values()) or [empty], ignore_index=True)[list(RESOURCE_COLUMNS)]
+        table = pd.read_csv(path, dtype={"arm": str}, keep_default_na=False, na_values=[""])
+        runs = table[(table.status == "finished") & (table.resumed == 0)]
+        found |= {str(arm): part for arm, part in runs.groupby("arm", sort=False)}
+    return pd.concat(found.values()) if found else pd.DataFrame(columns=["arm"])
 
 
 def gpus_of(grid: pd.DataFrame, scale: str, params: str | Path = "params") -> dict[str, int]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
+from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.planning.costs import read_table
 from refblend.study.stats.exact import fewest_seeds
 from refblend.study.stats.power import (
     Design,
@@ -21,11 +21,25 @@ from refblend.study.stats.power import (
 
 
 def read_runs(path: Path) -> pd.DataFrame:
-    """Read a table of runs such as ``per_seed.csv``, one row each; StudyError if it is not one."""
-    remedy = "Give a table with a row per run, such as per_seed.csv."
-    table = read_table(path, ("arm", "seed"), remedy)
-    if not table.seed.str.fullmatch("[0-9]+").all():
-        raise StudyError(f"{path}: column seed has other than whole numbers", remedy)
+    """Read a table of runs such as ``per_seed.csv``.
+
+    Raises:
+        StudyError: it is no table of one row per run, with columns ``arm`` and ``seed``.
+    """
+    try:
+        text = {"arm": str, "seed": str}
+        table = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=["", "nan"])
+        if missing := {"arm", "seed"} - set(table.columns):
+            raise ValueError(f"no column {', '.join(sorted(missing))}")
+        if not table.seed.str.fullmatch("[0-9]+").all():
+            raise ValueError("column seed has other than whole numbers")
+        for run in table[table.duplicated(["arm", "seed"])].itertuples():
+            raise ValueError(f"arm {run.arm}, seed {run.seed} has several rows")
+    except (OSError, ValueError) as error:
+        raise StudyError(
+            f"{path}: cannot be read as a table of runs ({shorten(str(error), 200)})",
+            "Give a table with a row per run, such as per_seed.csv.",
+        ) from None
     return table.astype({"seed": int})
 
 

@@ -20,7 +20,7 @@ from refblend.study.design.arms import resolve_arms
 from refblend.study.design.grid import read_grid
 from refblend.study.design.names import MILESTONES
 from refblend.study.design.spec import ExperimentSpec, experiments_of
-from refblend.study.recommend import recommendations, write_overlays
+from refblend.study.recommend import overlay, recommendations
 from refblend.study.report import scoring, style
 from refblend.study.report.choice import Draw, figures_of
 from refblend.study.report.figures import Tables
@@ -220,7 +220,11 @@ class Archive:
                 "no experiment compares a blend with the baseline of a regime",
                 "Declare `regimes` in a file of params/study (docs/explanation/recommendation.md).",
             )
-        return write_overlays(found, specs, arms, self.place.scale, out)
+        paths = [out / f"{chosen.regime}.yaml" for chosen in found]
+        for path, best in zip(paths, found, strict=True):
+            text = overlay(best, specs[best.experiment], self.place.scale, arms[best.arm])
+            write_text(path, text)
+        return paths
 
     def redraw(self, reports: Collection[str] = (), out: Path | None = None) -> Iterator[Path]:
         """Write the verdicts and all reports of the scale, or some, each when it is written.
