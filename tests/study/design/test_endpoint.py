@@ -42,7 +42,9 @@ def test_an_experiment_without_its_endpoint_is_refused_before_training(
 @pytest.mark.parametrize("experiment", ["B", "M3"])
 def test_more_must_be_better_by_an_experiment_s_own_endpoint(params: Path, experiment: str) -> None:
     change(params, experiment, endpoint="val_drawdown")
-    with pytest.raises(StudyError, match=rf"{experiment}\.yaml: .*endpoint: of val_drawdown less is"):
+    with pytest.raises(
+        StudyError, match=rf"{experiment}\.yaml: .*endpoint: of val_drawdown less is"
+    ):
         build_grid([experiment], "gpu", params)
 
 

@@ -198,15 +198,12 @@ def read_grid(path: str | Path) -> pd.DataFrame:
     """Read ``grid.tsv``; StudyError if it is missing, empty or another table."""
     try:
         grid = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+        if grid.empty or list(grid.columns) != GRID_COLUMNS:
+            raise ValueError(f"it has no rows, or not the columns {', '.join(GRID_COLUMNS)}")
     except (OSError, ValueError) as error:
         raise StudyError(
             f"{path}: cannot be read ({shorten(str(error), 300)})", "Run `refblend study grid`."
         ) from None
-    if grid.empty or list(grid.columns) != GRID_COLUMNS:
-        raise StudyError(
-            f"{path} has no rows, or not the columns {', '.join(GRID_COLUMNS)}",
-            "Derive the grid again with `refblend study grid`.",
-        )
     return grid
 
 

@@ -148,17 +148,11 @@ def read_collected(folder: Path) -> Collected:
     try:
         records = pd.read_csv(runs, keep_default_na=False, na_values=[""])
         kept, wide = pd.read_parquet(responses), pd.read_parquet(metrics)
-        for path, frame, columns in (
-            (runs, records, RUN_COLUMNS),
-            (responses, kept, RESPONSE_COLUMNS),
-        ):
-            if list(frame.columns) != list(columns):
-                raise ValueError(f"{path.name} has other columns")
         records["reason"] = records["reason"].fillna("")
         wide = wide[[*STEP, *sorted(wide.columns.difference(STEP))]]
         long = wide.melt(id_vars=STEP, var_name="metric", value_name="value").dropna(subset="value")
         typed = (records, RUN_COLUMNS), (long, METRIC_COLUMNS), (kept, RESPONSE_COLUMNS)
-        return Collected(*(_typed(frame, columns) for frame, columns in typed))
+        return Collected(*(_typed(frame[list(columns)], columns) for frame, columns in typed))
     except (OSError, KeyError, TypeError, *PARQUET_ERRORS) as error:
         raise StudyError(
             f"{folder}: the numbers of its runs cannot be read ({shorten(str(error), 300)})",
