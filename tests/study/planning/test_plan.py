@@ -75,7 +75,7 @@ def test_makespan_is_within_grahams_bound_of_the_best(seconds: list[int], count:
     assert best <= makespan(seconds, count) <= best * (4 / 3 - 1 / (3 * count))
 
 
-def read(tmp_path: Path, *tables: list[dict[str, Any]]) -> list[tuple[str, str, float]]:
+def read(tmp_path: Path, *tables: list[dict[str, Any]]) -> list[tuple[str, int, float]]:
     """Arm, seed and seconds of what is read from tables of these rows."""
     paths = [tmp_path / f"{k}.csv" for k in range(len(tables))]
     for path, rows in zip(paths, tables, strict=True):
@@ -88,5 +88,5 @@ def test_an_arm_comes_from_the_last_table_that_has_a_run_of_it_finished_in_one_g
     first = [resource_row("off", 1), resource_row("off", 3), resource_row("on", 1)]
     second = [resource_row("off", 1, wall_time_s=9.0), resource_row("off", 2, resumed=1)]
     failed = [resource_row("off", 1, status="failed"), resource_row("null", 1)]
-    found = [("off", "1", 9.0), ("on", "1", 100.0), ("null", "1", 100.0)]
+    found = [("off", 1, 9.0), ("on", 1, 100.0), ("null", 1, 100.0)]
     assert read(tmp_path, first, second, failed) == found
