@@ -1,7 +1,6 @@
 """The console view of a training run: one line per step, and the remaining time.
 
-On a terminal rich draws a bar below the lines. Elsewhere each line begins with the run's label and
-is written in a single call, so that runs can share a log.
+Each line begins with the run's label and is written in a single call, so that runs can share a log.
 """
 
 import re
@@ -11,10 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TextIO
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.text import Text
 
 from refblend.trainer.guards import SANITY_KEY
 from refblend.trainer.tracking import Tracker
@@ -43,7 +38,7 @@ def accuracies(names: Iterable[str]) -> dict[str, str]:
 
 
 class TrainingProgress(Tracker):
-    """Step, reward, w, entropy, tokens/s and time left on ``stream``; a bar too on a terminal."""
+    """Step, reward, w, entropy, tokens/s and time left on ``stream``."""
 
     def __init__(
         self,
@@ -51,7 +46,6 @@ class TrainingProgress(Tracker):
         label: str = "",
         start_step: int = 0,
         stream: TextIO | None = None,
-        live: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total_steps
@@ -62,39 +56,16 @@ class TrainingProgress(Tracker):
         # does not distort the remaining time.
         self._seen: deque[tuple[int, float]] = deque([(start_step, clock())], maxlen=_WINDOW + 1)
         self._validation: float | None = None
-        self._bar: Progress | None = None
-        if self._stream.isatty() if live is None else live:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[eta]}"),
-                console=Console(file=self._stream, force_terminal=True, highlight=False),
-                transient=True,
-            )
-            self._task = self._bar.add_task(label, total=total_steps, completed=start_step, eta="")
-            self._bar.start()
 
     def log(self, step: int, metrics: Mapping[str, float | None]) -> None:
         """Show the metrics of a finished step; missing or null ones are left out."""
         if step > self._seen[-1][0]:
             self._seen.append((step, self._clock()))
-        remaining = self.seconds_left(step)
-        eta = "" if remaining is None else f"ETA {timedelta(seconds=round(remaining))}"
-        if self._bar is not None:
-            self._print(self.line(step, metrics))
-            self._bar.update(self._task, completed=step, eta=eta)
-        else:
-            self._print("  ".join(filter(None, [self.line(step, metrics), eta])))
+        self._print(self.line(step, metrics))
 
     def message(self, text: str) -> None:
         """Print a separate line."""
         self._print(f"{self._label}: {text}" if self._label else text)
-
-    def close(self, failed: bool = False) -> None:
-        """Stop drawing; the lines stay on the screen. May be called twice."""
-        if self._bar is not None:
-            self._bar.stop()
 
     def line(self, step: int, metrics: Mapping[str, float | None]) -> str:
         """The line of a step."""
@@ -110,6 +81,8 @@ class TrainingProgress(Tracker):
             self._validation = validation
         if self._validation is not None:
             parts.append(f"val {self._validation:.3f}")
+        if (remaining := self.seconds_left(step)) is not None:
+            parts.append(f"ETA {timedelta(seconds=round(remaining))}")
         return "  ".join(parts)
 
     def seconds_left(self, step: int) -> float | None:
@@ -120,9 +93,5 @@ class TrainingProgress(Tracker):
         return max(0, self._total - step) * (ended - begun) / (last - first)
 
     def _print(self, line: str) -> None:
-        """One line above the bar; elsewhere one write, so that runs in one log do not mix."""
-        if self._bar is not None:
-            self._bar.console.print(Text(line), soft_wrap=True)
-        else:
-            self._stream.write(line + "\n")
-            self._stream.flush()
+        self._stream.write(line + "\n")
+        self._stream.flush()
