@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from refblend.gpu_check.chain import Chain
-from refblend.gpu_check.measuring import Report, largest_fitting, matmul_peak, seconds
+from refblend.gpu_check.measuring import Report, matmul_peak, seconds
 
 ROOT = Path(__file__).resolve().parents[3]
 SMOLLM = ROOT / "models" / "smollm" / "base"
@@ -73,8 +73,6 @@ def check_judge(chain: Chain, report: Report) -> None:
     seconds_bare, seconds_stage = sum(bare[1:]), sum(stage[1:])
     rate, share = 2 * len(questions) / seconds_stage, seconds_bare / seconds_stage
     report.add("judge on vLLM", f"{rate:,.0f} responses/s, {share:.1%} of it bare LLM.generate")
-    if on_gpu:
-        report.reached("judge stage", share)
 
 
 def check_sleep(judge: Any, questions: list[str], answers: list[str], report: Report) -> None:
@@ -98,7 +96,7 @@ def check_sleep(judge: Any, questions: list[str], answers: list[str], report: Re
 
 
 def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
-    """Log-prob pass and update as shares of the peak; memory; the largest micro-batch (CUDA)."""
+    """Log-prob pass and update as shares of the peak; memory (CUDA)."""
     import torch
 
     tokens = 512 if tiny or chain.device == "cpu" else 16384
@@ -111,21 +109,10 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
                 taken = seconds(work, chain.device)
             share = operations * chain.parameters * count / taken / peak
             report.add(f"{name}{way}", f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
-            if on_gpu and not way:  # the goals are a GPU's
-                report.reached(name, share)
-    if not on_gpu:
-        report.left_out.append("memory and the largest micro-batch (no GPU)")
-        return
-    report.add("memory", f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at the update")
-
-    def fits(size: int) -> bool:
-        chain.actor.trainable.halvings = 0  # of the size before
-        metrics = chain.pass_of(size, 512, True)[0]()  # too large a micro-batch is halved
-        torch.cuda.empty_cache()
-        return not metrics["oom"]
-
-    found = largest_fitting(fits, 4096, 2**20)
-    report.add("largest micro-batch", f"{found:,} tokens of an update, by search")
+    if on_gpu:
+        report.add("memory", f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at the update")
+    else:
+        report.left_out.append("memory (no GPU)")
 
 
 def report_training(run: Path, report: Report) -> None:
@@ -141,7 +128,6 @@ def report_training(run: Path, report: Report) -> None:
     parts |= {"actor update": "update_actor", "weight push": "update_weights"}
     times = ", ".join(f"{name} {step[f'timing_s/{key}']:.2f}" for name, key in parts.items())
     report.add("seconds of step 2", f"{step['timing_s/step']:.2f}: {times}")
-    report.reached("weight push", step["timing_s/update_weights"] / step["timing_s/step"])
     if (used := step.get("perf/gpu_memory_used_gb")) is not None:
         report.add("GPU memory of all processes", f"{used:.1f} GB")
 
