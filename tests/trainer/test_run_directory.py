@@ -231,16 +231,14 @@ def test_a_finished_run_needs_no_checkpoint(run):
     assert content(run) == held
 
 
-def test_an_earlier_checkpoint_keeps_what_came_after_it(run):
+def test_going_back_to_an_earlier_checkpoint_is_refused(run):
     held = train(run)
     earlier = run / "checkpoints" / "global_step_1"
-    earlier.mkdir()
     options = {"resume_mode": "resume_path", "resume_from_path": str(earlier)}
-    assert start(run, BASE, **options).start == "resume"
-    (kept,) = aside(run)
-    assert content(kept) == held
-    MetricsLog(run / "metrics.jsonl").append(4, {"loss": 0.5})
-    assert content(kept) == held, "nothing that is written on is shared"
+    with pytest.raises(CheckpointError, match=r"has steps after 1.*another directory"):
+        start(run, BASE, **options)
+    assert content(run) == held
+    assert start(run.with_name("branch"), BASE, **options).start == "fresh"
 
 
 def test_two_moves_in_one_second_do_not_meet(run):

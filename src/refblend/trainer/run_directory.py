@@ -7,7 +7,6 @@ No command deletes or empties a run: another run in a directory is refused, or m
 import contextlib
 import fcntl
 import logging
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,7 +117,7 @@ def open_run(
             if not path.exists():  # moved, with the lock in it
                 stack.enter_context(run_lock(path))
             if options.resume_mode == "resume_path" and prepared.start == "resume":
-                _keep_later_steps(path, options.resume_from_path)
+                _check_branch(path, options.resume_from_path)
             (path / UNCONFIRMED_NAME).unlink(missing_ok=True)
         yield prepared
 
@@ -243,26 +242,15 @@ def _check_length(path: Path, recorded: RunIdentity, wanted: RunIdentity) -> Non
         )
 
 
-def _keep_later_steps(path: Path, checkpoint: str | None) -> None:
-    """Copy a run aside before it goes back to an earlier ``checkpoint``; checkpoints are linked."""
+def _check_branch(path: Path, checkpoint: str | None) -> None:
+    """Refuse to go back, in its own directory, to an earlier ``checkpoint`` of a run."""
     step = step_of(Path(checkpoint or ""))
-    if step is None or not Path(checkpoint or "").is_dir() or _last_step(path) <= step:
-        return
-    target = _aside_name(path)
-    staged = target.with_name(f".{target.name}.tmp")
-
-    def copy(source: str, destination: str) -> None:
-        if "checkpoints" in Path(source).relative_to(path).parts:
-            with contextlib.suppress(OSError):
-                os.link(source, destination)
-                return
-        shutil.copy2(source, destination)
-
-    shutil.copytree(
-        path, staged, copy_function=copy, ignore=shutil.ignore_patterns(LOCK_NAME), symlinks=True
-    )
-    staged.rename(target)
-    logger.warning("%s goes back to step %s; what it had is kept in %s", path, step, target)
+    if step is not None and _last_step(path) > step:
+        raise CheckpointError(
+            f"{path} has steps after {step}, the step of trainer.resume_from_path",
+            "Set trainer.default_local_dir to another directory to train another branch there, or "
+            "leave trainer.resume_mode and resume_from_path out to go on from the last step.",
+        )
 
 
 def _last_step(path: Path) -> int:
