@@ -313,9 +313,6 @@ def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(tiny_config, tmp_
             log_probs = [-0.1] * len(ids)
             return [Generation(ids, log_probs, reason, version) for _ in requests]
 
-        def idle_metrics(self, role: Role) -> dict[str, float]:
-            return {}
-
     config = tiny_config()
     data = load_run_data(config)
     trainer = RayPPOTrainer(config, data, Workers(), None, 2, None)

@@ -158,8 +158,6 @@ def test_the_numbers_are_those_of_one_engine_before_and_after_a_push(start):
         before = step(workers, 0)
         workers.push_weights(1)  # a generation of an engine without them would be refused
         found.append((before, step(workers, 1)))
-        shares = workers.idle_metrics(ROLES["rollout"])
-        assert len(shares) == (count if count > 1 else 0)
         workers.shutdown()
     for ours in found[1:]:
         for numbers, expected in zip(ours, found[0], strict=True):

@@ -118,7 +118,7 @@ def no_ray(monkeypatch):
 
     def split(engines: Any, method: str, columns: Any, work: Any) -> Any:
         engines[0].record.append(f"{engines[0].role} {method}")
-        return SimpleNamespace(parts=[], idle_shares=[], results=lambda instead=None: [])
+        return SimpleNamespace(parts=[], results=lambda instead=None: [])
 
     monkeypatch.setattr(groups.ray, "put", lambda value: value)
     monkeypatch.setattr(worker_set, "split", split)

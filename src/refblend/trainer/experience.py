@@ -25,7 +25,7 @@ from refblend.trainer.guards import JudgeWatch
 from refblend.trainer.step_metrics import Span, StepRecord
 from refblend.workers.engines import SplitCall
 from refblend.workers.groups import Future
-from refblend.workers.roles import ACTOR, CRITIC, JUDGE, REFERENCE
+from refblend.workers.roles import ACTOR, CRITIC, REFERENCE
 from refblend.workers.types import LogProbs, Sequences, merge_shards, pad_rows, response_mask
 from refblend.workers.worker_set import WorkerSet
 
@@ -166,7 +166,7 @@ class ExperienceCollector:
         if judging is None:
             return None
         judged, call = self.workers.judge_results(judging)
-        record.add(call.metrics() | self.workers.idle_metrics(JUDGE))
+        record.add(call.metrics())
         self._watch.update(step, judged)
         return judged
 

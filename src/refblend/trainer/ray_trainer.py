@@ -40,7 +40,7 @@ from refblend.trainer.guards import require_finite
 from refblend.trainer.profiling import profiled
 from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.validation import validation_metrics, validation_requests
-from refblend.workers.roles import ACTOR, CRITIC, ROLLOUT
+from refblend.workers.roles import ACTOR, CRITIC
 from refblend.workers.types import PolicyTargets, ValueTargets
 from refblend.workers.worker_set import WorkerSet
 
@@ -129,7 +129,6 @@ class RayPPOTrainer:
         requests = rollout_requests(self.config, prompts, step, greedy)
         with self.record.timed("gen"):
             answers = self.workers.generate(requests, version=self.step)
-        self.record.add(self.workers.idle_metrics(ROLLOUT))
         return as_rollout(prompts, answers, self.data.decode, step)
 
     def score(self, prompts: PromptBatch, rollout: Rollout) -> Experience:

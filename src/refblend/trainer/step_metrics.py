@@ -7,7 +7,6 @@ import contextlib
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -21,7 +20,7 @@ from refblend.config import RefblendConfig
 from refblend.lifecycle.devices import nvml
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Experience, Rollout
-from refblend.workers.roles import ACTOR, ROLES, ROLLOUT
+from refblend.workers.roles import ACTOR, ROLLOUT
 from refblend.workers.types import COUNTS
 
 logger = logging.getLogger(__name__)
@@ -138,64 +137,29 @@ def training_devices(config: RefblendConfig) -> int:
 
 
 def memory_metrics() -> dict[str, float]:
-    """Memory of the driver and its worker processes in GiB, in sum and by role.
-
-    Resident memory of the host, and what NVML, if it is there, sees on the visible devices.
-    """
-    measured = gpu_memory() if torch.cuda.is_available() else None
-    used, of_process = measured or (0, {})
-    host: dict[str, int] = defaultdict(int)
-    gpu: dict[str, int] = defaultdict(int)
-    _add_memory(psutil.Process(), "driver", of_process, host, gpu)
-    found = {"cpu": (sum(host.values()), host)} | ({"gpu": (used, gpu)} if measured else {})
-    return {
-        name: size / 2**30
-        for kind, (total, roles) in found.items()
-        for name, size in [
-            (f"perf/{kind}_memory_used_gb", total),
-            *((f"perf/{kind}_memory_used_gb/{role}", part) for role, part in roles.items()),
-        ]
-    }
+    """Memory in GiB: resident, of the driver and the processes below it; and on visible GPUs."""
+    driver, host = psutil.Process(), 0
+    for process in [driver, *driver.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            host += process.memory_info().rss
+    found = {"perf/cpu_memory_used_gb": host / 2**30}
+    used = gpu_memory() if torch.cuda.is_available() else None
+    return found if used is None else found | {"perf/gpu_memory_used_gb": used / 2**30}
 
 
-def _add_memory(
-    process: psutil.Process,
-    role: str,
-    of_process: Mapping[int, int],
-    host: dict[str, int],
-    gpu: dict[str, int],
-) -> None:
-    """Add a process and those below it to the role that Ray's process title names, or ``role``."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        title = " ".join(process.cmdline()[:1])
-        role = next((name for name, worker in _WORKERS.items() if worker in title), role)
-        host[role] += process.memory_info().rss
-        if process.pid in of_process:
-            gpu[role] += of_process[process.pid]
-        for child in process.children():
-            _add_memory(child, role, of_process, host, gpu)
-
-
-_WORKERS = {role.name: f"ray::{role.worker.partition(':')[2]}" for role in ROLES.values()}
-"""Role → beginning of the titles of its processes."""
-
-
-def gpu_memory() -> tuple[int, dict[int, int]] | None:
-    """Bytes in use on the visible GPUs, and by process id; None where NVML fails."""
-    total, processes = 0, dict[int, int]()
+def gpu_memory() -> int | None:
+    """Bytes in use on the visible GPUs; None where NVML fails."""
+    total = 0
     try:
         with nvml():
             for number in range(torch.cuda.device_count()):
                 name = torch.cuda.get_device_properties(number).uuid
                 device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{name}")
                 total += int(pynvml.nvmlDeviceGetMemoryInfo(device).used)
-                for process in pynvml.nvmlDeviceGetComputeRunningProcesses(device):
-                    size = process.usedGpuMemory or 0
-                    processes[process.pid] = processes.get(process.pid, 0) + size
     except pynvml.NVMLError as error:
         _warn_once(f"no GPU memory is recorded: {error}")
         return None
-    return total, processes
+    return total
 
 
 @cache

@@ -36,8 +36,6 @@ class SplitCall:
     """Monotonic clock, in seconds."""
     seconds: float = 0.0
     """What the slowest engine worked (:attr:`Future.seconds`), once all were waited for."""
-    idle_shares: list[float] = field(default_factory=list)
-    """Each engine's share of that time without work, where there are several."""
 
     def results(
         self, instead: Callable[[WorkerTimeoutError, int], Sequence[Any]] | None = None
@@ -45,25 +43,22 @@ class SplitCall:
         """The answers of all rows, in order; ``instead`` supplies those that miss the deadline."""
         answers: list[Any] = [None] * self.size
         deadline = time.monotonic() + self.engines[0].timeout_s
-        waiting, worked = list(self.parts), {}
+        waiting = list(self.parts)
         while waiting:
             part = _first_done(waiting, deadline)
             waiting.remove(part)
             try:
                 left_s = _left(deadline) if len(self.parts) > 1 else None
                 found = part.future.results(left_s)[0]
-                worked[part.engine], part.answered = part.future.seconds, True
+                worked, part.answered = part.future.seconds, True
             except WorkerTimeoutError as error:
                 if instead is None:
                     raise
                 found = instead(error, len(part.rows))
-                worked[part.engine] = time.monotonic() - self.launched
+                worked = time.monotonic() - self.launched
+            self.seconds = max(self.seconds, worked)
             for row, answer in zip(part.rows, found, strict=True):
                 answers[row] = answer
-        self.seconds = max(worked.values(), default=0.0)
-        if len(self.engines) > 1:
-            busy = (worked.get(engine, 0.0) for engine in range(len(self.engines)))
-            self.idle_shares = [1 - t / self.seconds if self.seconds else 1.0 for t in busy]
         return answers
 
 

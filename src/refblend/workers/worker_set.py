@@ -38,8 +38,6 @@ class WorkerSet:
     """The ranks of each role with a network."""
     engines: dict[str, list[WorkerGroup]] = field(default_factory=dict)
     """The engines of each role that has such, each a group of one process."""
-    idle_shares: dict[str, list[float]] = field(default_factory=dict)
-    """:attr:`SplitCall.idle_shares` of each such role's last call."""
     version: int = 0
     """The step whose weights the rollout engines hold; 0: those they started with."""
     asleep: set[str] = field(default_factory=set)
@@ -140,7 +138,6 @@ class WorkerSet:
             self.push_weights(self.version)
         call = split(self.engines[ROLLOUT.name], "generate", [requests], work_of(requests))
         generations: list[Generation] = call.results()
-        self.idle_shares[ROLLOUT.name] = call.idle_shares
         stale = {g.weight_version for g in generations} - {version}
         if stale:
             raise WorkerError(
@@ -174,7 +171,6 @@ class WorkerSet:
             return [JudgeResult(invalid_score, False, "error", str(error))] * count
 
         results = pending.results(instead=failed)
-        self.idle_shares[JUDGE.name] = pending.idle_shares
         answered = [pending.engines[part.engine] for part in pending.parts if part.answered]
         calls = [engine.call("last_call") for engine in answered]
         stats = CallStats.merged([call.result() for call in calls])
@@ -195,11 +191,6 @@ class WorkerSet:
             _wait_all([engine.call("wake_up", tags) for engine in self.engines[role.name]])
         if tags != ["weights"]:
             self.asleep.discard(role.name)
-
-    def idle_metrics(self, role: Role) -> dict[str, float]:
-        """How long each of several engines had nothing to do in the role's last call."""
-        shares = self.idle_shares.get(role.name, [])
-        return {f"perf/{role.name}/idle_share/{i}": share for i, share in enumerate(shares)}
 
     def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
