@@ -123,15 +123,8 @@ def manifest_of(template: Path) -> dict[str, Any]:
 
 
 def lists(manifest: dict[str, Any], sound: dict[str, Any]) -> bool:
-    """Whether a manifest says of all files what the sound one says."""
-    files = manifest.get("files")
-    return (
-        isinstance(files, dict)
-        and set(files) == set(sound["files"])
-        and all(isinstance(entry, dict) for entry in files.values())
-        and all(files[name] | entry == files[name] for name, entry in sound["files"].items())
-        and manifest.get("step") == sound["step"]
-    )
+    """Whether a manifest says of files and step what the sound one says."""
+    return all(manifest.get(key) == sound[key] for key in ("files", "step"))
 
 
 NAMES = ("../global_step_1/critic/w", "/dev/null", "", ".", "a\x00b", "x" * 5000, "\n")

@@ -64,7 +64,7 @@ def test_a_damaged_best_is_skipped_and_a_good_one_stays(manager, caplog):
         save(manager, step, metric)
     assert step_of(manager.best()) == 1
     assert manager.steps() == [1, 4, 5]
-    assert "global_step_2 cannot be the best: the checksum" in caplog.text
+    assert "global_step_2 cannot be the best: size or checksum" in caplog.text
 
 
 def test_when_a_validation_is_the_best_so_far(manager):

@@ -13,6 +13,7 @@ makes it visible. The directories are the truth; the text file is for people and
 """
 
 import contextlib
+import errno
 import logging
 import math
 import os
@@ -27,24 +28,20 @@ from typing import Any
 
 from refblend.documents import shorten, show
 from refblend.errors import CheckpointError
-from refblend.files import read_json, read_object, sha256_file, write_json, write_text
+from refblend.files import read_object, sha256_file, write_json, write_text
 from refblend.lifecycle.faults import explain
+
+logger = logging.getLogger(__name__)
 
 STATE_NAME = "trainer_state.json"
 MANIFEST_NAME = "manifest.json"
+LATEST_NAME = "latest_checkpointed_iteration.txt"
 PREFIX = "global_step_"
 
 
 def write_manifest(staged: Path, step: int) -> None:
     """Record size and checksum of every file of a staged checkpoint, and flush all to the disk."""
-    files = {
-        path.relative_to(staged).as_posix(): {
-            "sha256": sha256_file(path),
-            "size": path.stat().st_size,
-        }
-        for path in sorted(staged.rglob("*"))
-        if path.is_file()
-    }
+    files = {name: _fingerprint(staged / name) for name in sorted(_entries(staged))}
     write_json(staged / MANIFEST_NAME, {"step": step, "files": files})
     for directory, _, names in os.walk(staged, topdown=False):
         for name in names:
@@ -64,59 +61,42 @@ def fsync(path: Path) -> None:
 def find_damage(path: Path) -> str | None:
     """What is wrong with a checkpoint directory, in one phrase; None if it is complete."""
     try:
-        present = _entries(path)
-        if present.get(MANIFEST_NAME, 0) is None:
-            return f"{MANIFEST_NAME} is not a plain file"
-        manifest = read_json(path / MANIFEST_NAME)
-        files = manifest["files"]
-        for name, entry in files.items():
-            size = present.pop(name, None)
-            if size is None:
-                return f"{shorten(name)} is missing, or not a plain file within the checkpoint"
-            if size != entry["size"]:
-                return f"{name} has {size} bytes, not {show(entry['size'])}"
-        present.pop(MANIFEST_NAME, None)
-        if present:
-            return f"{min(present)} is not in {MANIFEST_NAME}, or is not a plain file"
-        step = manifest["step"]
+        manifest = read_object(_plain(path / MANIFEST_NAME))
+        files, step = manifest["files"], manifest["step"]
+        if different := _entries(path) ^ files.keys():
+            return f"{shorten(min(different))} is missing, or not in {MANIFEST_NAME}"
         if type(step) is not int or path.name != f"{PREFIX}{step}":
             return f"{MANIFEST_NAME} is of step {show(step)}"
-        for name, entry in files.items():
-            if sha256_file(path / name) != entry["sha256"]:
-                return f"the checksum of {name} differs"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
+        for name, expected in files.items():
+            if _fingerprint(path / name) != expected:
+                return f"size or checksum of {name} differs"
     except OSError as error:
-        return f"{error.filename} cannot be read ({error.strerror})"
+        return f"{Path(error.filename or path).name} cannot be read ({error.strerror})"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST_NAME} is not a manifest"
     return None if STATE_NAME in files else f"{STATE_NAME} is missing"
 
 
-def _entries(root: Path) -> dict[str, int | None]:
-    """Size of each file in a checkpoint, by relative path; None for links, pipes and the like."""
-    found: dict[str, int | None] = {}
-    for folder, directories, names in os.walk(root):
-        for name in (*names, *directories):
-            path = Path(folder) / name
-            status = path.lstat()
-            if not stat.S_ISDIR(status.st_mode):
-                plain = stat.S_ISREG(status.st_mode)
-                found[path.relative_to(root).as_posix()] = status.st_size if plain else None
-    return found
+def _entries(root: Path) -> set[str]:
+    """Relative paths of all that a checkpoint holds, links too, but for folders and manifest."""
+    held = (path for path in root.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(root).as_posix() for path in held} - {MANIFEST_NAME}
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    return {"sha256": sha256_file(_plain(path)), "size": path.stat().st_size}
+
+
+def _plain(path: Path) -> Path:
+    """The path of a file, not of a link or a pipe, which is not to be opened; or OSError."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    return path
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """``trainer_state.json``, or OSError or ValueError; a link or a pipe is not opened."""
-    path = checkpoint / STATE_NAME
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise ValueError("it is not a plain file")
-    return read_object(path)
-
-
-logger = logging.getLogger(__name__)
-
-LATEST_NAME = "latest_checkpointed_iteration.txt"
+    return read_object(_plain(checkpoint / STATE_NAME))
 
 
 @dataclass(frozen=True)
@@ -214,10 +194,9 @@ class CheckpointManager:
             self._prune(step)
         except BaseException as error:
             shutil.rmtree(staged, ignore_errors=True)
-            if self._is_misplaced(error):
+            if isinstance(error, FileNotFoundError) and not self.root.exists():
                 raise CheckpointError(
-                    f"checkpoints cannot be written to {self.root} ({error})",
-                    "Set trainer.default_local_dir to a directory that refblend can have.",
+                    f"{self.root} was removed during the run", "Call the same command again."
                 ) from error
             fault = explain(error, self.root) if isinstance(error, Exception) else None
             if fault is None:
@@ -322,11 +301,6 @@ class CheckpointManager:
                     f"about {needed / 1e6:.0f} MB",
                     "Free some space, or keep fewer checkpoints, and start again: the run resumes.",
                 )
-
-    def _is_misplaced(self, error: BaseException) -> bool:
-        """Whether a file is where a directory belongs, or the directory was removed."""
-        gone = isinstance(error, FileNotFoundError) and not self.root.exists()
-        return gone or isinstance(error, NotADirectoryError | IsADirectoryError | FileExistsError)
 
 
 def _delete(path: Path) -> None:
