@@ -10,7 +10,6 @@ from hypothesis.extra import numpy as hnp
 from refblend.ppo.losses import (
     LOSS_AGG_MODES,
     agg_loss,
-    compute_entropy_loss,
     compute_policy_loss,
     compute_value_loss,
 )
@@ -146,10 +145,9 @@ def test_micro_batches_add_up_to_the_whole(case, mode, parts, data):
             old, new, advantages, m, loss_agg_mode=mode, importance_weights=w, **kwargs
         )
         value = compute_value_loss(new, advantages, old, m, 0.5, mode, **kwargs)
-        entropy = compute_entropy_loss(new, m, mode, **kwargs)
         kl = agg_loss(new.square(), m, mode, **kwargs)
-        (policy.loss + 2 * value.loss + 3 * entropy + 5 * kl).backward()
-        figures = torch.stack([*policy, *value, entropy, kl]).detach()
+        (policy.loss + 2 * value.loss + 5 * kl).backward()
+        figures = torch.stack([*policy, *value, kl]).detach()
         return figures, leaf.grad
 
     def full(rows):
@@ -178,7 +176,6 @@ def test_gradcheck(mode):
     assert torch.autograd.gradcheck(
         lambda x: compute_value_loss(x, advantages, old, mask, 0.5, mode).loss, (new,)
     )
-    assert torch.autograd.gradcheck(lambda x: compute_entropy_loss(x, mask, mode), (new,))
     assert torch.autograd.gradcheck(lambda x: agg_loss(x.square(), mask, mode), (new,))
 
 

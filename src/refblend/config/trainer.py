@@ -85,7 +85,7 @@ class TrainerConfig(Section):
     country_iso_code: str = "DEU"
     """Grid whose carbon intensity is used for the estimate."""
     profile_steps: list[PositiveInt] = []
-    """Steps of which a Chrome trace and a table of stages and operators is written to ``profile/``;
+    """Steps of which the actor's Chrome trace and table of operators are written to ``profile/``;
     their times include the profiler's."""
     drift_guard: DriftGuardConfig = DriftGuardConfig()
     """What happens when the sanity set gets worse."""

@@ -1,9 +1,9 @@
-"""Policy, value and entropy losses, and how a (B, T) loss becomes one number.
+"""Policy and value losses, and how a (B, T) loss becomes one number.
 
 Every loss takes the same normalisers (``batch_num_tokens``, ``global_batch_size``,
 ``loss_scale_factor``): given those of the whole mini-batch, the results of its micro-batches and
 ranks add up to the whole batch's, metrics included. A KL loss is :func:`agg_loss` of
-:func:`refblend.ppo.kl.kl_penalty`.
+:func:`refblend.ppo.kl.kl_penalty`; the entropy bonus is that of the entropy.
 """
 
 from typing import NamedTuple, get_args
@@ -163,16 +163,3 @@ def compute_value_loss(
         beyond = (clipped > plain).to(plain.dtype)
         share = agg_loss(beyond, response_mask, batch_num_tokens=tokens)
     return ValueLoss(0.5 * loss, share)
-
-
-def compute_entropy_loss(
-    entropy: Tensor,
-    response_mask: Tensor,
-    loss_agg_mode: str = "token-mean",
-    **normalisers: float | None,
-) -> Tensor:
-    """The aggregated entropy H of ``entropy`` (B, T), which carries gradients (``actor/entropy``).
-
-    The policy loss is L − ``entropy_coeff`` · H. ``normalisers`` as in :func:`agg_loss`.
-    """
-    return agg_loss(entropy, response_mask, loss_agg_mode, **normalisers)

@@ -22,7 +22,7 @@ from refblend.seeding import derive_seed
 from refblend.trainer.batch import Experience, GreedyResponses, PromptBatch, Rollout
 from refblend.trainer.datasets import RunData
 from refblend.trainer.guards import JudgeWatch
-from refblend.trainer.step_metrics import Span, StepRecord
+from refblend.trainer.step_metrics import StepRecord
 from refblend.workers.engines import SplitCall
 from refblend.workers.groups import Future
 from refblend.workers.roles import ACTOR, CRITIC, REFERENCE
@@ -142,7 +142,7 @@ class ExperienceCollector:
             alignment=self._alignment(prompts, rollout),
         )
         waits = {"old_log_prob": old, "ref": ref, "values": values, "ref_quality_score": judging}
-        record.spans += [Span(n, w.launched, w.seconds) for n, w in waits.items() if w]
+        record.seconds |= {name: wait.seconds for name, wait in waits.items() if wait}
         threshold = self.config.algorithm.rollout_correction.threshold
         mask = rollout.response_mask
         record.add(mismatch_metrics(rollout.log_probs, experience.old.log_probs, mask, threshold))

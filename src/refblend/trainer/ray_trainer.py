@@ -10,6 +10,7 @@ verl:
 """
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,6 @@ from refblend.trainer.console import validation_accuracy
 from refblend.trainer.datasets import RunData
 from refblend.trainer.experience import ExperienceCollector, as_rollout, rollout_requests
 from refblend.trainer.guards import require_finite
-from refblend.trainer.profiling import profiled
 from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.workers.roles import ACTOR, CRITIC
@@ -313,13 +313,18 @@ class RayPPOTrainer:
             self.outputs.trackers.message(f"step {self.step + 1}: {notice}")
         self.state.lost_updates.update(role, step_metrics.all_lost(metrics))
 
-    def _profiled(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def _profiled(self) -> Iterator[None]:
         """Profile the step if ``trainer.profile_steps`` names it; its stage times include that."""
         step = self.step + 1
         if step not in self.config.trainer.profile_steps:
-            return contextlib.nullcontext()
+            yield
+            return
+        self.workers.call(ACTOR, "start_profile")
+        yield
         folder = self.run_dir / "profile" / f"step_{step}"
-        return profiled(self.workers, folder, self.record.spans)
+        self.workers.call(ACTOR, "stop_profile", str(folder.absolute()))
+        self.workers.notify(f"profile: {folder}")
 
 
 def _due(step: int, frequency: int) -> bool:

@@ -49,15 +49,6 @@ def update_notices(role: str, metrics: Mapping[str, float]) -> list[str]:
     return notices
 
 
-@dataclass(frozen=True)
-class Span:
-    """A stage: when it began on the monotonic clock, and how long it took, in seconds."""
-
-    name: str
-    start: float
-    seconds: float
-
-
 @dataclass
 class StepRecord:
     """Filled by the stages of a step in their order."""
@@ -65,20 +56,15 @@ class StepRecord:
     metrics: dict[str, float] = field(
         default_factory=lambda: {f"incidents/{name}": 0.0 for name in INCIDENTS}
     )
-    spans: list[Span] = field(default_factory=list)
-    """The stages; those that run side by side overlap."""
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Wall time of each stage."""
-        return {span.name: span.seconds for span in self.spans}
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall time of each stage; those that run side by side overlap."""
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Measure the block as the stage ``name``."""
         start = time.monotonic()
         yield
-        self.spans.append(Span(name, start, time.monotonic() - start))
+        self.seconds[name] = time.monotonic() - start
 
     def add(self, metrics: Mapping[str, float]) -> None:
         """Add metrics under their full names."""

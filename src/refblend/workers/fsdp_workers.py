@@ -14,12 +14,7 @@ from torch import Tensor
 from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import ActorConfig, CriticConfig
 from refblend.ppo.kl import kl_penalty
-from refblend.ppo.losses import (
-    agg_loss,
-    compute_entropy_loss,
-    compute_policy_loss,
-    compute_value_loss,
-)
+from refblend.ppo.losses import agg_loss, compute_policy_loss, compute_value_loss
 from refblend.seeding import derive_seed
 from refblend.workers import distributed, lora
 from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
@@ -114,14 +109,14 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
             importance_weights=part.importance_weights,
             **scale,
         )
-        entropy_loss = compute_entropy_loss(entropy, mask, **scale)
-        loss = policy.loss - cfg.entropy_coeff * entropy_loss
+        mean_entropy = agg_loss(entropy, mask, **scale)
+        loss = policy.loss - cfg.entropy_coeff * mean_entropy
         metrics = {
             "pg_loss": policy.loss.item(),
             "pg_clipfrac": float(policy.clipfrac),
             "pg_clipfrac_lower": float(policy.clipfrac_lower),
             "ppo_kl": float(policy.ppo_kl),
-            "entropy": entropy_loss.item(),
+            "entropy": mean_entropy.item(),
         }
         if cfg.use_kl_loss:
             assert part.ref_log_probs is not None, "the reference runs whenever KL is asked for"
