@@ -108,7 +108,7 @@ def test_what_the_check_imports_is_there_on_a_bare_machine() -> None:
     files = sorted((ROOT / "src" / "refblend" / "gpu_check").glob("*.py"))
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     left = {n.module for n in nodes if isinstance(n, ast.ImportFrom)} - {"refblend.trainer.launch"}
-    left |= {"refblend.rollout.hf_engine", "refblend.scoring.generative"}
+    left |= {"refblend.rollout.hf_engine"}
     found: set[str] = set()
     while left:
         name = str(left.pop())
@@ -173,7 +173,7 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     text = out.read_text()
     assert "No stage failed." in text
-    for stage in ("FSDP2", "rollout to weight push", "pushed weights", "scoring", "speed"):
+    for stage in ("FSDP2", "rollout to weight push", "pushed weights", "speed"):
         assert stage in text
     for left_out in ("ray, vllm, psutil missing", "tests/gpu", "memory (no GPU)"):
         assert left_out in text.partition("Left out:")[2]

@@ -18,23 +18,6 @@ SMOLLM = ROOT / "models" / "smollm" / "base"
 """Made by ``make pretrained``."""
 
 
-def check_scoring(chain: Chain, report: Report, peak: float) -> None:
-    """The judge on the HF engine, with its prompts' share of the peak."""
-    from refblend.scoring.judge import start_judge
-
-    key, on_gpu = "algorithm.ref_quality_score.scoring", chain.device == "cuda"
-    dtype = "bfloat16" if on_gpu else "float32"
-    settings = (f"{key}.kind=hf", f"{key}.max_new_tokens=8", f"{key}.dtype={dtype}")
-    scoring = chain.configured(*settings).algorithm.ref_quality_score
-    with start_judge(scoring) as judge:
-        answers = [f"{a}+{a * 7}={a * 8}" for a in range(chain.prompts)]
-        seeds = list(range(chain.prompts))
-        taken = seconds(lambda: judge.score(chain.questions, answers, seeds), chain.device)
-        tokens = judge.last_call.prompt_tokens
-    share = 2 * chain.parameters * tokens / taken / peak
-    report.add("scoring", f"{tokens / taken:,.0f} prompt tokens/s, {share:.1%} of the peak")
-
-
 def judge_alone(on_gpu: bool) -> tuple[str, ...]:
     """Settings of a judge on vLLM; on a GPU with CUDA graphs, and able to sleep."""
     key, dtype = "algorithm.ref_quality_score.scoring", "bfloat16" if on_gpu else "float32"
@@ -235,7 +218,7 @@ def check(device: str, tiny: bool, report: Report) -> None:
 
 
 def check_workers(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
-    """Steps, speed and scoring of the plain workers, each a stage of its own."""
+    """Steps and speed of the plain workers, each a stage of its own."""
     report.add("parameters", f"{chain.parameters / 1e6:,.1f} million")
     for step in (1, 2):
         what = "rollout to weight push" if step == 1 else "the same with pushed weights"
@@ -244,6 +227,4 @@ def check_workers(chain: Chain, report: Report, peak: float, tiny: bool) -> None
             report.add("log-probs, engine against trainer", f"{gap:.2e} nats")
     with report.stage("speed"):
         check_speed(chain, report, peak, tiny)
-    with report.stage("scoring"):
-        check_scoring(chain, report, peak)
     del chain.actor, chain.engine
