@@ -13,8 +13,10 @@ from refblend.ppo import weights as w
 from refblend.ppo.entropy_maps import RAMPS, schedule_weight
 from refblend.ppo.weights import (
     STRATEGIES,
+    Strategy,
     WeightParams,
     counterfactual_weights,
+    register,
     weight_for,
 )
 
@@ -187,6 +189,20 @@ def test_a_record_says_what_its_weight_depends_on():
         assert changed == set(strategy.parameters)
         reads = weight_for(*at, base) != weight_for(strategy.name, 0.6, 3, 10, base)
         assert reads <= strategy.reads_entropy  # constant is a function too, a level one
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        (Strategy("linear", lambda h, p, at: 0.0, ()), "registered already"),
+        (Strategy("toy", lambda h, p, at: 0.0, ("mass",)), "names mass"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(record, says):
+    before = dict(STRATEGIES)
+    with pytest.raises(ValueError, match=says):
+        register(record)
+    assert before == STRATEGIES
 
 
 def test_the_weights_need_no_torch():

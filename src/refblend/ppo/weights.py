@@ -2,7 +2,8 @@
 
 The functions behind them are in :mod:`refblend.ppo.entropy_maps`.
 A strategy is one record (:class:`Strategy`). Whatever lists strategies (the configuration, the
-recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is one record there.
+recommendation, reports and figures) reads :data:`STRATEGIES`, so a new one is added by
+:func:`register` alone.
 """
 
 import inspect
@@ -99,6 +100,27 @@ class Strategy:
     """Why the parameters do not fit together; empty where they do."""
 
 
+STRATEGIES: dict[str, Strategy] = {}
+"""Every blending strategy by name, in the order of tables, figures and colours."""
+
+
+def register(strategy: Strategy) -> Strategy:
+    """Add a strategy to :data:`STRATEGIES`, and with that to configuration and reports.
+
+    ValueError if the name is taken, or a parameter is not a field of :class:`WeightParams`.
+    """
+    if strategy.name in STRATEGIES:
+        raise ValueError(f"strategy {strategy.name!r} is registered already: choose another name")
+    known = {field.name for field in fields(WeightParams)}
+    if unknown := sorted(set(strategy.parameters) - known):
+        raise ValueError(
+            f"strategy {strategy.name!r} names {', '.join(unknown)}, not among the parameters "
+            f"{', '.join(sorted(known))}: add it to WeightParams and ref_quality_score"
+        )
+    STRATEGIES[strategy.name] = strategy
+    return strategy
+
+
 def _of_entropy(
     name: str,
     function: Callable[..., float],
@@ -133,7 +155,7 @@ def _thresholds_in_order(params: WeightParams) -> str:
     )
 
 
-_RECORDS = (
+for _strategy in (
     _of_entropy("linear", entropy_to_weight_linear),
     _of_entropy("cosine", entropy_to_weight_cosine),
     _of_entropy("exp", entropy_to_weight_exp),
@@ -149,9 +171,8 @@ _RECORDS = (
         reads_entropy=False,
         check=lambda params: "" if params.replayed else "replay_file is needed by replay: set it",
     ),
-)
-STRATEGIES: dict[str, Strategy] = {record.name: record for record in _RECORDS}
-"""Every blending strategy by name, in the order of tables, figures and colours."""
+):
+    register(_strategy)
 
 
 def weight_for(
