@@ -15,6 +15,18 @@ from environments import run_in
 pytestmark = pytest.mark.slow
 
 STEPS = 4
+ROW = {
+    "question": "3+4?",
+    "response": "3+4=7. #### 7",
+    "ground_truth": "7",
+    "reward": 1.0,
+    "judge_score": 0.9,
+    "judge_raw": "\\box{0.9}",
+    "weight": 0.25,
+    "blended": 0.975,
+}
+
+
 ODD = [f"val-core/{source}/acc/mean@1" for source in ("a(b", "a,b", "5%", "a//b", "x" * 250, "..")]
 """Names that a service may refuse, with data sources that somebody has."""
 
@@ -23,13 +35,14 @@ ODD = [f"val-core/{source}/acc/mean@1" for source in ("a(b", "a,b", "5%", "a//b"
 def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "a" / "b"
-    folder.mkdir(parents=True)
+    (folder / "rollouts").mkdir(parents=True)
     lines = [
         {"step": n, "critic/score/mean": n / 8, "val-core/x/acc/mean@1": 0.5, "timing_s/step": 1.0}
         | dict.fromkeys(ODD, 0.9)
         for n in range(1, STEPS + 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "rollouts" / "4.jsonl").write_text(json.dumps(ROW | {"uid": 0}) + "\n")
     return folder
 
 
@@ -50,6 +63,10 @@ def test_wandb_offline(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for expected in (b"blends", b"critic/score/mean", b"strategy"):
         assert expected in written
     assert b"broken" not in written, "what is not finite is left out"
+    media = [path for folder in folders for path in (folder / "files" / "media").rglob("*.*")]
+    (table,) = [path for path in media if path.name.endswith(".table.json")]
+    content = json.loads(table.read_text())
+    assert dict(zip(content["columns"], content["data"][0], strict=True)) == ROW
 
 
 def test_mlflow_in_a_local_database(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +78,8 @@ def test_mlflow_in_a_local_database(run_dir: Path, monkeypatch: pytest.MonkeyPat
         def rows(query: str) -> list[tuple[Any, ...]]:
             return store.execute(query).fetchall()
 
-        assert rows("select run_uuid, name, status from runs") == [
-            (known["mlflow"], "a/b", "FINISHED")
-        ]
+        (run,) = rows("select run_uuid, name, status, artifact_uri from runs")
+        assert run[:3] == (known["mlflow"], "a/b", "FINISHED")
         assert ("blends",) in rows("select name from experiments")
         curve = "select step, value from metrics where key = 'critic/score/mean' order by step"
         assert rows(curve) == [(n, n / 8) for n in range(1, STEPS + 1)]
@@ -74,6 +90,9 @@ def test_mlflow_in_a_local_database(run_dir: Path, monkeypatch: pytest.MonkeyPat
         params = dict(rows("select key, value from params"))
         assert params["algorithm.ref_quality_score.strategy"] == "linear"
         assert params["trainer.seed"] == "7"
+    artifacts = Path(run[3].removeprefix("file://"))
+    table = json.loads((artifacts / "rollouts" / "4.json").read_text())
+    assert dict(zip(table["columns"], table["data"][0], strict=True)) == ROW
 
 
 def test_swanlab_offline(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,3 +103,4 @@ def test_swanlab_offline(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for expected in (known["swanlab"].encode(), b"critic/score/mean", b"strategy"):
         assert expected in written
     assert b"broken" not in written
+    assert any(b"3+4=7. #### 7" in path.read_bytes() for path in files)

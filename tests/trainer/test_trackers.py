@@ -1,16 +1,20 @@
 """Trackers: what each is given, and the errors that name a remedy; see also tests/integrations."""
 
 import importlib.util
+import json
 import math
 import posixpath
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from refblend.errors import ConfigError, ResourceError
 from refblend.trainer.trackers import (
+    COLUMNS,
     PACKAGES,
+    ROWS_SHOWN,
     TRACKERS,
     Tracker,
     TrackerContext,
@@ -76,14 +80,24 @@ def test_own_tracker(tmp_path, monkeypatch):
         def log(self, step: int, metrics: object) -> None:
             seen.append(step)
 
+        def rollouts(self, step: int, rows: Any) -> None:
+            seen.append(rows[-1]["response"])
+
         def close(self, failed: bool = False) -> None:
             seen.append(f"closed, failed {failed}")
 
     monkeypatch.setitem(TRACKERS, "mine", Mine)
+    (tmp_path / "rollouts").mkdir()
+    row = dict.fromkeys(COLUMNS, 0.5)
+    lines = [
+        json.dumps(row | {"response": f"a\u2028\x85 {n}"}, ensure_ascii=False)
+        for n in range(ROWS_SHOWN + 3)
+    ]
+    (tmp_path / "rollouts" / "2.jsonl").write_text("\n".join(lines), "utf-8")
     with Trackers(["mine", "mine", "jsonl"], TrackerContext(tmp_path, 7)) as trackers:
         trackers.log(1, {})
         trackers.log(2, {})
-    assert seen == [7, 1, 2, "closed, failed False"]
+    assert seen == [7, 1, 2, f"a\u2028\x85 {ROWS_SHOWN - 1}", "closed, failed False"]
     seen.clear()
     with pytest.raises(KeyError), Trackers(["mine"], TrackerContext(tmp_path, 7)):
         raise KeyError
@@ -122,8 +136,12 @@ def test_names_of_a_run(tmp_path, tiny_config):
     assert names(*given) == ("mine", "first")
 
 
-def test_tensorboard_has_metrics_and_configuration(tmp_path):
+def test_tensorboard_has_metrics_configuration_and_rollouts(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    (tmp_path / "rollouts").mkdir()
+    row = dict.fromkeys(COLUMNS, 0.5) | {"response": "3+4=7"}
+    (tmp_path / "rollouts" / "1.jsonl").write_text(json.dumps(row))
 
     def run(start: int, steps: range, value: float) -> None:
         context = TrackerContext(tmp_path, 5, start, settings={"trainer": {"seed": 5}})
@@ -138,8 +156,9 @@ def test_tensorboard_has_metrics_and_configuration(tmp_path):
     assert events.Tags()["scalars"] == ["actor/entropy"]
     scalars = [(e.step, e.value) for e in events.Scalars("actor/entropy")]
     assert scalars == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]
-    (text, *_) = events.Tensors("config/text_summary")[0].tensor_proto.string_val
-    assert '"seed": 5' in text.decode()
+    for name, shown in (("config", '"seed": 5'), ("rollouts", '"response": "3+4=7"')):
+        (text, *_) = events.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val
+        assert shown in text.decode()
 
 
 ODD = (

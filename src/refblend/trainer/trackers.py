@@ -1,6 +1,7 @@
 """Trackers of a run's metrics, as named by ``trainer.logger``: views of ``metrics.jsonl``.
 
-They also get the configuration. Services read environment variables of their own.
+They also get the configuration, and some rollouts of each step that dumps them. Services read
+environment variables of their own.
 """
 
 import contextlib
@@ -13,10 +14,9 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 from refblend.documents import flatten, shorten
@@ -30,6 +30,11 @@ logger = logging.getLogger(__name__)
 
 PACKAGES = ("wandb", "mlflow", "swanlab")
 """Trackers that need the package of their name, which refblend does not bring."""
+ROWS_SHOWN = 16
+"""Rollouts of a step in a table; ``rollouts/`` has all of them."""
+COLUMNS = ["question", "response", "ground_truth", "reward"]
+COLUMNS += ["judge_score", "judge_raw", "weight", "blended"]
+"""Columns of the table of rollouts."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +103,7 @@ class _TensorBoardTracker(Tracker):
         threading.excepthook = _report
         purge = context.start_step + 1 if context.start_step else None
         self._writer = SummaryWriter(str(context.run_dir / "tensorboard"), purge_step=purge)
-        # Markdown shows what is indented unchanged.
-        text = json.dumps(context.settings, indent=2, ensure_ascii=False, default=str)
-        self._writer.add_text("config", indent(text, "    "), context.start_step)
+        self._writer.add_text("config", _as_code(context.settings), context.start_step)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one point to every curve; values that are not finite are left out."""
@@ -108,8 +111,22 @@ class _TensorBoardTracker(Tracker):
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._writer.add_text("rollouts", _as_code(rows), step)
+
     def close(self, failed: bool = False) -> None:
         self._writer.close()
+
+
+def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """The values of rollouts, in the order of :data:`COLUMNS`."""
+    return [[row[name] for name in COLUMNS] for row in rows]
+
+
+def _as_code(value: Any) -> str:
+    """JSON as Markdown shows it unchanged."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _report(arguments: threading.ExceptHookArgs) -> None:
@@ -122,8 +139,8 @@ class _ServiceTracker(Tracker):
     """What wandb and swanlab have in common: how a run starts or goes on, and its curves."""
 
     def __init__(self, context: TrackerContext, service: str, **folder: str) -> None:
-        client: Any = importlib.import_module(service)
-        self._run = client.init(
+        self._service: Any = importlib.import_module(service)
+        self._run = self._service.init(
             project=context.project,
             name=context.experiment,
             id=context.identity(service),
@@ -142,6 +159,9 @@ class _WandbTracker(_ServiceTracker):
     def __init__(self, context: TrackerContext) -> None:
         super().__init__(context, "wandb", dir=str(context.run_dir))
 
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._run.log({"rollouts": self._service.Table(COLUMNS, _cells(rows))}, step=step)
+
     def close(self, failed: bool = False) -> None:
         """Wait until all is sent, or written where it is offline."""
         self._run.finish(exit_code=int(failed))
@@ -152,6 +172,11 @@ class _SwanlabTracker(_ServiceTracker):
 
     def __init__(self, context: TrackerContext) -> None:
         super().__init__(context, "swanlab", log_dir=str(context.run_dir / "swanlog"))
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        table = self._service.echarts.Table()
+        table.add(COLUMNS, [list(map(str, cells)) for cells in _cells(rows)])
+        self._run.log({"rollouts": table}, step=step)
 
     def close(self, failed: bool = False) -> None:
         """Wait until all is sent, or written where it is offline."""
@@ -188,6 +213,11 @@ class _MlflowTracker(Tracker):
         ]
         for start in range(0, len(points), 1000):  # its limit
             self._client.log_batch(self._id, metrics=points[start : start + 1000])
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As the artifact ``rollouts/<step>.json``, which MLflow shows as a table."""
+        table = {"columns": COLUMNS, "data": _cells(rows)}
+        self._client.log_dict(self._id, table, f"rollouts/{step}.json")
 
     def close(self, failed: bool = False) -> None:
         self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
@@ -238,6 +268,7 @@ class Trackers:
     def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
         names = list(dict.fromkeys(names))
         check_trackers(names)
+        self._run_dir = context.run_dir
         self._trackers: dict[str, Tracker] = {}
         try:
             for name in names:
@@ -248,10 +279,18 @@ class Trackers:
             raise
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Show the metrics of one step everywhere."""
+        """Show the metrics of one step everywhere, and its rollouts if they are dumped."""
+        path = self._run_dir / "rollouts" / f"{step}.jsonl"
+        rows = []
+        if path.exists():
+            # Not splitlines: a response may hold other line separators, which JSON keeps.
+            lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")[:ROWS_SHOWN]
+            rows = [{name: row[name] for name in COLUMNS} for row in map(json.loads, lines)]
         for name, tracker in self._trackers.items():
             with _named(name):
                 tracker.log(step, metrics)
+                if rows:
+                    tracker.rollouts(step, rows)
 
     def message(self, text: str) -> None:
         """Tell the user something without breaking the live line; nothing without a console."""

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ class Tracker:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Show the metrics of one step."""
+
+    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Show some rollouts of a step; its keys are :data:`refblend.trainer.trackers.COLUMNS`."""
 
     def close(self, failed: bool = False) -> None:
         """Flush and release; may be called twice."""
