@@ -5,6 +5,7 @@ Runs in ``.tools/trl`` (``make .tools/trl``), or in the environment that REFBLEN
 
 import json
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,14 @@ def train(
     blend: bool,
     max_weight: float = 0.6,
     dropout: float = 0.0,
+    method: str = "blend",
+    entropy_level: str = "batch",
     unscored: bool = False,
 ) -> Any:
     job = {
         "unscored": unscored,
+        "method": method,
+        "entropy_level": entropy_level,
         "model": str(model),
         "rows": ROWS,
         "output": str(output),
@@ -163,16 +168,83 @@ def test_without_weight_the_run_is_trls_own(dropout, tiny_model_dir, tmp_path) -
         assert "column 'question' holds None" in text
 
 
-def test_what_the_rule_does_not_score_has_no_advantage(tiny_model_dir, tmp_path) -> None:
-    """Whatever the judge says of it: TRL compares the others of its group alone."""
-    found = train(tiny_model_dir, tmp_path, "terminal", True, 0.4, unscored=True)
+def expected_rewards(
+    method: str, rule: list[float], scores: list[float], w: list[float]
+) -> tuple[list[float], list[float]]:
+    """R' and the factor of the advantage of each response, in plain loops; nan without a rule."""
+    rows = [i for i in range(len(rule)) if not math.isnan(rule[i])]
+    groups = {i: [j for j in rows if j // GROUP == i // GROUP] for i in rows}
+    spread = {
+        i: statistics.stdev([scores[j] for j in groups[i]]) if len(groups[i]) > 1 else 0.0
+        for i in rows
+    }
+    rewards, factors = [math.nan] * len(rule), [1.0] * len(rule)
+    for i in rows:
+        if method == "hero":
+            stratum = [scores[j] for j in groups[i] if rule[j] == rule[i]]
+            scaled = (scores[i] - min(stratum)) / (max(stratum) - min(stratum) + 1e-6)
+            rewards[i] = rule[i] + w[i] * (2 * scaled - 1)
+            mean = statistics.fmean({i // GROUP: spread[i] for i in rows}.values())
+            factors[i] = 0.4 + 2.6 / (1 + math.exp(-6 * (spread[i] - mean)))
+        elif method == "recheck" and rule[i] > 0:
+            rewards[i] = rule[i]
+        else:
+            rewards[i] = (1 - w[i]) * rule[i] + w[i] * scores[i]
+    return rewards, factors
+
+
+@pytest.mark.parametrize(
+    ("method", "level", "unscored"),
+    [
+        ("recheck", "batch", False),
+        ("hero", "batch", False),
+        ("hero", "batch", True),
+        ("blend", "response", False),
+    ],
+)
+def test_methods_and_levels_by_response(method, level, unscored, tiny_model_dir, tmp_path) -> None:
+    found = train(
+        tiny_model_dir,
+        tmp_path,
+        "terminal",
+        True,
+        0.4,
+        method=method,
+        entropy_level=level,
+        unscored=unscored,
+    )
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    for step, batch in enumerate(found["batches"], start=1):
+        texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+        entropy, mask = entropy_of(batch)
+        params = WeightParams(max_weight=0.4, entropy_high_threshold=8.0)
+        own = [float(row[m.bool()].mean()) for row, m in zip(entropy, mask, strict=True)]
+        entropies = own if level == "response" else [statistics.fmean(own)] * len(own)
+        weights = [weight_for("linear", h, step, STEPS, params) for h in entropies]
+        rule = rule_of(texts)
+        if unscored:
+            rule = [r if len(t) % 3 else math.nan for t, r in zip(texts, rule, strict=True)]
+            assert any(map(math.isnan, rule)), "or the test says nothing"
+        rewards, factors = expected_rewards(method, rule, scores_of(texts), weights)
+        mean = statistics.fmean(r for r in rewards if not math.isnan(r))
+        assert batch["reward"] == pytest.approx(mean, rel=1e-3)
+        advantages_are(batch, normalised(torch.tensor(rewards)) * torch.tensor(factors), 1e-2)
+        line = found["log"][step - 1]["actor/ref_quality/weight"]
+        assert line == pytest.approx(statistics.fmean(weights), rel=1e-4)
+
+
+def test_gdpo_is_the_sum_of_normalised_rewards(tiny_model_dir: Path, tmp_path: Path) -> None:
+    found = train(tiny_model_dir, tmp_path, "terminal", True, 0.4, method="gdpo")
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     for step, batch in enumerate(found["batches"]):
         texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
         w = found["log"][step]["actor/ref_quality/weight"]
-        pairs = zip(texts, rule_of(texts), scores_of(texts), strict=True)
-        rewards = torch.tensor(
-            [(1 - w) * rule + w * q if len(text) % 3 else math.nan for text, rule, q in pairs]
-        )
-        assert rewards.isnan().any(), "or the test says nothing"
-        advantages_are(batch, normalised(rewards))
+        columns = [
+            ([sum(map(str.isdigit, t)) for t in texts], 1 - w),
+            ([t.count(" ") for t in texts], 0.25 * (1 - w)),
+            (scores_of(texts), w),
+        ]
+        total = torch.zeros(len(texts))
+        for values, weight in columns:
+            total += weight * normalised(torch.tensor(values, dtype=torch.float32))
+        advantages_are(batch, (total - total.mean()) / (total.std() + 1e-4))

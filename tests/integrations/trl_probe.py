@@ -1,8 +1,8 @@
 """Trains with TRL in TRL's own environment and prints, as one JSON line, what it saw.
 
 Its argument is the job, JSON with ``model``, ``rows``, ``output``, ``placement``, ``steps``,
-``blend``, ``dropout`` and ``unscored``: whether the rule passes over responses whose length is
-divisible by 3.
+``blend``, ``dropout``, ``method``, ``entropy_level`` and ``unscored``: whether the rule passes over
+responses of a length divisible by 3.
 
 The judge is a formula, so that the test knows its scores without asking it.
 """
@@ -131,6 +131,8 @@ if job["blend"]:
         judge=JudgeReward(FormulaJudge(), job["placement"], "question", max_invalid_rate=1.0),
         strategy="linear",
         weight_params=WeightParams(max_weight=job["max_weight"], entropy_high_threshold=8.0),
+        method=job["method"],
+        entropy_level=job["entropy_level"],
         **common,
     )
 else:

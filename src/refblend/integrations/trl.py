@@ -20,8 +20,7 @@ Differences from refblend's own trainer:
 
 * TRL's rewards are one number per response, so Q is Σ_t of what ``placement`` puts on the tokens:
   q·L for ``per_token``, q otherwise.
-* w is one number for the batch, and the rewards are blended: ``method`` and ``entropy_level`` are
-  refblend's own trainer's.
+* ``gdpo`` is TRL's own ``normalize_then_sum``, which normalises every reward function by itself.
 * TRL has its KL penalty in the loss, not in the reward.
 * The entropy costs one more forward pass over the batch, without gradients, in evaluation mode and
   without a random number of TRL's: with w = 0 the training is TRL's own.
@@ -32,7 +31,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from datasets import Dataset
@@ -44,7 +43,9 @@ from refblend.documents import show
 from refblend.errors import ConfigError, DataError
 from refblend.integrations.messages import Messages, question_of, response_of
 from refblend.ppo.blending import Placement, expand_quality
+from refblend.ppo.choices import HERO_MOST, EntropyLevel, Method
 from refblend.ppo.masking import masked_mean
+from refblend.ppo.methods import prepare
 from refblend.ppo.weights import WeightParams, weight_for
 from refblend.scoring.judge import Judge
 from refblend.scoring.result import InvalidRateGuard, score_metrics
@@ -156,12 +157,17 @@ class BlendedGRPOTrainer(GRPOTrainer):
     """TRL's ``GRPOTrainer`` with R' = (1 − w)·R + w·Q, w from the entropy of each batch.
 
     Logs ``actor/ref_quality/weight`` and ``actor/ref_quality/avg_entropy`` beside TRL's metrics.
+    Where the weight differs between responses (``recheck``, ``hero``, and the entropy level
+    ``response``), ``rewards/judge`` in TRL's log is what the judge adds to R; its scores are in
+    ``actor/ref_quality/score_mean``.
 
     Args:
         judge: gives Q; it becomes one more reward function.
         reward_funcs: TRL's; R is their sum with ``args.reward_weights``.
         strategy: a name of :data:`refblend.ppo.weights.STRATEGIES`.
         weight_params: thresholds and maxima of the strategy; None: the defaults.
+        method: ``blend``, or ``recheck``, ``gdpo`` or ``hero`` (:mod:`refblend.ppo.methods`).
+        entropy_level: ``response``: each response has the weight of its own entropy.
         args: ``GRPOConfig``; rewards must be summed before they are normalised, which is TRL's
             default.
         trl: everything else that ``GRPOTrainer`` takes, by name.
@@ -179,6 +185,8 @@ class BlendedGRPOTrainer(GRPOTrainer):
         reward_funcs: Any,
         strategy: str = "linear",
         weight_params: WeightParams | None = None,
+        method: Method = "blend",
+        entropy_level: EntropyLevel = "batch",
         args: Any = None,
         **trl: Any,
     ) -> None:
@@ -187,8 +195,9 @@ class BlendedGRPOTrainer(GRPOTrainer):
             raise ConfigError(
                 f"multi_objective_aggregation={args.multi_objective_aggregation} normalises each "
                 "reward by itself: nothing is left to blend",
-                "Use sum_then_normalize.",
+                "Use sum_then_normalize, or method='gdpo', which sets it.",
             )
+        _refuse_what_does_not_fit(method, entropy_level, judge.placement, weight_params)
         if args is not None and args.reward_weights is not None:
             args = copy.copy(args)
             args.reward_weights = [*args.reward_weights, 1.0]
@@ -199,6 +208,10 @@ class BlendedGRPOTrainer(GRPOTrainer):
                 judge.check_questions({n: data[n] for n in data.column_names}, name)
         super().__init__(reward_funcs=[*functions, judge], args=args, **trl)
         self.strategy, self.weight_params = strategy, weight_params
+        self.method, self.entropy_level = method, entropy_level
+        if method == "gdpo":
+            self.multi_objective_aggregation = "normalize_then_sum"
+        self._advantage_factors: Tensor | None = None
         self._judge_index = self.reward_funcs.index(judge)
         self._own_weights: Tensor = self.reward_weights.clone()
         self._sequences: tuple[list[list[int]], list[list[int]] | None] = ([], None)
@@ -219,21 +232,65 @@ class BlendedGRPOTrainer(GRPOTrainer):
         """TRL's rewards; the weights with which TRL sums them become those of the blend."""
         if inputs[0].keys() & {"image", "images"}:
             raise ConfigError("the batch has images, which the judge cannot see", "Leave them out.")
-        entropy = float(self._entropies(completion_ids_list).mean())
-        step = self.state.global_step + 1
-        total = max(self.state.max_steps, step)
-        weight = weight_for(self.strategy, entropy, step, total, self.weight_params)
-        self._log_metric("actor/ref_quality/avg_entropy", entropy)
-        self._log_metric("actor/ref_quality/weight", weight)
+        entropies = self._entropies(completion_ids_list)
+        average = float(entropies.mean())
+        per_response = self.entropy_level == "response"
+        weights = self._weights(entropies.tolist() if per_response else [average])
+        self._log_metric("actor/ref_quality/avg_entropy", average)
+        self._log_metric("actor/ref_quality/weight", math.fsum(weights) / len(weights))
         found: Tensor = super()._calculate_rewards(
             inputs, prompts, completions, completion_ids_list
         )
         others = [column for column in range(found.shape[1]) if column != self._judge_index]
         if others:  # what no other function scores has no advantage, whatever the judge says
             found[found[:, others].isnan().all(dim=1), self._judge_index] = math.nan
-        self.reward_weights = (1.0 - weight) * self._own_weights
-        self.reward_weights[self._judge_index] = weight
+        if per_response or self.method in ("recheck", "hero"):
+            found[:, self._judge_index] = self._added(found, weights)
+        else:
+            self.reward_weights = (1.0 - weights[0]) * self._own_weights
+            self.reward_weights[self._judge_index] = weights[0]
         return found
+
+    def _weights(self, entropies: list[float]) -> list[float]:
+        """w of each entropy, in the present step."""
+        step = self.state.global_step + 1
+        total = max(self.state.max_steps, step)
+        return [weight_for(self.strategy, h, step, total, self.weight_params) for h in entropies]
+
+    def _added(self, found: Tensor, weights: list[float]) -> Tensor:
+        """R' − R of each response of all processes, which TRL adds to R with a weight of 1.
+
+        A response without a score (nan) gets nothing, and ``hero`` compares only the others.
+        """
+        device, found = found.device, found.cpu()
+        own = self._own_weights.to(found).clone()
+        own[self._judge_index] = 0.0
+        rule = (found * own).nansum(dim=1)
+        size = self.num_generations if self.model.training else self.num_generations_eval
+        groups = torch.arange(len(found)) // size
+        shares = torch.tensor(weights).to(found).expand(len(found))
+        added, factors = torch.full_like(rule, math.nan), torch.ones_like(rule)
+        scored = ~found[:, self._judge_index].isnan()
+        if scored.any():
+            scores = found[scored, self._judge_index]
+            ready = prepare(self.method, rule[scored], scores, shares[scored], groups[scored])
+            blended = (1.0 - ready.weights) * ready.rule + ready.weights * ready.quality
+            added[scored] = blended - rule[scored]
+            if ready.advantage_factors is not None:
+                factors[scored] = ready.advantage_factors
+        self._advantage_factors = factors.to(device)
+        self.reward_weights = self._own_weights.clone()
+        self.reward_weights[self._judge_index] = 1.0
+        return added.to(device)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Any:
+        """TRL's batch, with the factors that ``hero`` gives the advantages."""
+        output = super()._generate_and_score_completions(inputs)
+        if self._advantage_factors is not None:
+            first = self.accelerator.process_index * len(inputs)
+            factors = self._advantage_factors[first : first + len(inputs)]
+            output["advantages"] = output["advantages"] * factors
+        return output
 
     @torch.no_grad()
     def _entropies(self, completion_ids: list[list[int]]) -> Tensor:
@@ -279,3 +336,29 @@ def _observing(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
         finally:
             for module, training in modes:  # a part may have been frozen in evaluation mode
                 module.training = training
+
+
+def _refuse_what_does_not_fit(
+    method: str, level: str, placement: str, params: WeightParams | None
+) -> None:
+    """ConfigError for a method without the settings that it needs."""
+    if method not in get_args(Method) or level not in get_args(EntropyLevel):
+        raise ConfigError(
+            f"method={method}, entropy_level={level}: one of them is unknown",
+            f"Use {', '.join(get_args(Method))}; {' or '.join(get_args(EntropyLevel))}.",
+        )
+    if method == "gdpo" and level == "response":
+        raise ConfigError(
+            "method=gdpo is TRL's own sum of normalised rewards, with one weight for the batch",
+            "Use entropy_level='batch'.",
+        )
+    if method in ("gdpo", "hero") and placement == "per_token":
+        raise ConfigError(
+            f"method={method} compares scores, and placement=per_token multiplies them by lengths",
+            "Give JudgeReward placement='terminal'.",
+        )
+    if method == "hero" and (params or WeightParams()).max_weight >= HERO_MOST:
+        raise ConfigError(
+            "method=hero with such a max_weight would lift wrong responses above right ones",
+            f"Lower weight_params.max_weight below {HERO_MOST}.",
+        )
