@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from refblend.data.math import DATA_SOURCE, load_split
+from refblend.data.solved import MATH
 from refblend.errors import DataError
 from refblend.rewards.math import compute_score
 
@@ -13,10 +13,10 @@ RECORDS = [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitli
 
 
 def check(folder: Path) -> None:
-    rows = load_split(folder, "train")
+    rows = MATH.load_split(folder, "train")
     assert sorted(row.ground_truth for row in rows) == ["(4, \\infty)", "12", "\\frac{1}{2}"]
     for row in rows:
-        assert row.data_source == DATA_SOURCE
+        assert row.data_source == MATH.data_source
         assert row.messages[0]["content"].startswith(row.question)
         assert r"\boxed{}" in row.messages[0]["content"]
         assert compute_score(row.solution, row.ground_truth, "flexible") == 1
@@ -39,15 +39,17 @@ def test_one_line_per_problem(tmp_path: Path) -> None:
 
 def test_mistakes_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"neither train\.jsonl nor train\.parquet nor JSON files"):
-        load_split(tmp_path, "train")
+        MATH.load_split(tmp_path, "train")
     path = tmp_path / "train" / "algebra" / "1.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(RECORDS[0] | {"solution": "one half"}))
-    with pytest.raises(DataError, match=r"algebra/1\.json has no final \\boxed answer"):
-        load_split(tmp_path, "train")
+    with pytest.raises(
+        DataError, match=r"algebra/1\.json column solution has no final \\boxed answer"
+    ):
+        MATH.load_split(tmp_path, "train")
     path.write_text("{")
     with pytest.raises(DataError, match=r"1\.json cannot be read"):
-        load_split(tmp_path, "train")
+        MATH.load_split(tmp_path, "train")
     (tmp_path / "test.jsonl").write_text(json.dumps({"question": "?"}))
-    with pytest.raises(DataError, match=r"test\.jsonl row 0 has no text in problem"):
-        load_split(tmp_path, "test")
+    with pytest.raises(DataError, match=r"test\.jsonl row 0 has no text in column problem"):
+        MATH.load_split(tmp_path, "test")

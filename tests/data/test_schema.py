@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from refblend.config.loading import read_yaml
 from refblend.data.schema import PromptRow, read_rows, write_rows
 from refblend.errors import DataError
 from refblend.rewards.rule import RuleReward
@@ -128,3 +129,12 @@ def test_empty_files(tmp_path: Path) -> None:
             read_rows(path)
     with pytest.raises(DataError, match="no rows to write"):
         write_rows(parquet, [])
+
+
+def test_files_with_a_byte_order_mark_and_windows_lines_are_read(tmp_path: Path) -> None:
+    marked, config = tmp_path / "marked.jsonl", tmp_path / "config.yaml"
+    line = b"\xef\xbb\xbf" + json.dumps(record()).encode() + b"\r\n"
+    marked.write_bytes(line * 2)  # two files with a mark each, joined
+    assert [row.question for row in read_rows(marked)] == ["1+1?"] * 2
+    config.write_bytes(b"\xef\xbb\xbftrainer:\r\n  seed: 3\r\n")
+    assert read_yaml(config) == {"trainer": {"seed": 3}}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refblend.cli.options import Panels, Recipe, example, with_options
-from refblend.tables import check_distinct
 
 if TYPE_CHECKING:
     from refblend.data.schema import PromptRow
@@ -55,9 +54,9 @@ def gsm8k(
     ] = "openai/gsm8k",
 ) -> None:
     """Write disjoint train, validation, test and sanity files of GSM8K."""
-    from refblend.data.gsm8k import load_split
+    from refblend.data.solved import GSM8K
 
-    held_out.write(load_split(source, "train"), load_split(source, "test"))
+    held_out.write(*(GSM8K.load_split(source, split) for split in ("train", "test")))
 
 
 @app.command(epilog=example("refblend data math --source downloads/MATH --out data/math"))
@@ -69,38 +68,9 @@ def math(
     held_out: HeldOut,
 ) -> None:
     """Write disjoint train, validation, test and sanity files of MATH (Hendrycks et al., 2021)."""
-    from refblend.data.math import load_split
+    from refblend.data.solved import MATH
 
-    held_out.write(load_split(source, "train"), load_split(source, "test"))
-
-
-@app.command(epilog=example("refblend data convert questions.jsonl --out data/mine/train.parquet"))
-def convert(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Questions: .jsonl or .parquet.")],
-    out: Annotated[Path, typer.Option(help="Prompt file to write: .parquet or .jsonl.")],
-    question: Annotated[str, typer.Option(help="Column of the question.")] = "question",
-    answer: Annotated[
-        str, typer.Option(help="Column of the answer, or of a solution that ends in #### answer.")
-    ] = "answer",
-    solution: Annotated[
-        str | None, typer.Option(help="Column of the worked solution; default: none.")
-    ] = None,
-    data_source: Annotated[
-        str, typer.Option(help="Selects the reward; the default is that of numbers.")
-    ] = "openai/gsm8k",
-    instruction: Annotated[
-        str | None, typer.Option(help="Text after each question; default: GSM8K's.")
-    ] = None,
-) -> None:
-    """Convert a file of questions and answers."""
-    from refblend.data import convert as converting
-    from refblend.data.schema import write_rows
-
-    check_distinct([file], [out])
-    wanted = converting.INSTRUCTION if instruction is None else instruction
-    rows = converting.convert(file, (question, answer, solution), data_source, wanted)
-    write_rows(out, rows)
-    typer.echo(f"{out}: {len(rows)} rows; the first answer is {rows[0].ground_truth}")
+    held_out.write(*(MATH.load_split(source, split) for split in ("train", "test")))
 
 
 def _write_splits(out: Path, splits: Mapping[str, list["PromptRow"]]) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from refblend.data import reasoning_gym_server
 from refblend.data.schema import PromptRow
+from refblend.data.solved import AFTER_MARK
 from refblend.data.splits import SPLITS
 from refblend.documents import show
 from refblend.errors import DataError, RewardError
@@ -26,7 +27,6 @@ SOURCE_PREFIX = "reasoning_gym/"
 """A row's ``data_source`` is this prefix and the task's name."""
 PYTHON_VARIABLE = "REFBLEND_REASONING_GYM_PYTHON"
 DEFAULT_PYTHON = Path(".tools/reasoning-gym/bin/python")
-INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 _PATIENCE_S = 10
 """How long the server may take to end when its input does."""
 _SEEDS, _APART = 2**32, 10**7
@@ -178,7 +178,7 @@ def _row(request: TaskRequest, split: str, index: int, entry: Mapping[str, Any])
     return PromptRow(
         index=index,
         data_source=SOURCE_PREFIX + request.task,
-        messages=[{"role": "user", "content": f"{question} {INSTRUCTION}"}],
+        messages=[{"role": "user", "content": f"{question} {AFTER_MARK}"}],
         question=question,
         ground_truth="" if entry["answer"] is None else str(entry["answer"]),
         solution="",

@@ -29,7 +29,7 @@ PARQUET_ERRORS = (pa.ArrowException, ValueError, OverflowError, LookupError, Mem
 """Exceptions from reading a damaged parquet file, besides OSError."""
 MAX_INDEX = 2**63 - 1
 ROLES = ("system", "user", "assistant", "tool")
-_CONVERT = "Rename the columns, or convert questions and answers with `refblend data convert`."
+_CONVERT = "Rename the columns, or make rows with refblend.data.schema.write_rows."
 
 
 @dataclass(frozen=True)

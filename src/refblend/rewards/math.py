@@ -19,7 +19,7 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from refblend.data.math import extract_boxed
+from refblend.data.solved import extract_boxed
 from refblend.errors import ConfigError, DataError
 from refblend.rewards.gsm8k import Method
 from refblend.rewards.result import RewardResult
