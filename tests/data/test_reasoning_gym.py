@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from refblend.cli.data import app
 from refblend.data import reasoning_gym as gym_module
 from refblend.data import reasoning_gym_server
-from refblend.data.reasoning_gym import ReasoningGym, TaskRequest, find_python, make_splits
+from refblend.data.reasoning_gym import ReasoningGym, find_python, make_splits
 from refblend.data.schema import read_rows
 from refblend.errors import DataError, RewardError
 from refblend.rewards.reasoning_gym import compute_score
@@ -42,7 +42,7 @@ class FakeGym(ReasoningGym):
 
 def test_splits_are_disjoint_and_drawn_again_until_full() -> None:
     gym = FakeGym()
-    splits = make_splits(gym, TaskRequest("t", size=16, held_out=4, seed=7, config={}))
+    splits = make_splits(gym, "t", size=16, held_out=4, seed=7, config={})
     first = 60_000_001  # far from the entries of every other seed
     assert gym.asked == [first, first + 28, first + 56], "28 rows; closer ones would be shared"
     assert {name: len(rows) for name, rows in splits.items()} == {
@@ -57,7 +57,7 @@ def test_splits_are_disjoint_and_drawn_again_until_full() -> None:
 
 def test_known_questions_are_left_out() -> None:
     known = [f"t 1 {i}" for i in range(5)]
-    splits = make_splits(FakeGym(), TaskRequest("t", 6, 3, 1, {}, known))
+    splits = make_splits(FakeGym(), "t", 6, 3, 1, {}, known)
     questions = {row.question for rows in splits.values() for row in rows}
     assert len(questions) == 15
     assert questions.isdisjoint(known)
@@ -65,7 +65,7 @@ def test_known_questions_are_left_out() -> None:
 
 def test_too_few_questions_are_refused() -> None:
     with pytest.raises(DataError, match="gave 40 different questions, 130 are asked for"):
-        make_splits(FakeGym(), TaskRequest("t", 100, 10, 1, {}))
+        make_splits(FakeGym(), "t", 100, 10, 1, {})
 
 
 @given(

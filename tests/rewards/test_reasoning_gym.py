@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from refblend.data.reasoning_gym import (
     SOURCE_PREFIX,
-    TaskRequest,
     find_python,
     make_splits,
     reasoning_gym,
@@ -113,7 +112,7 @@ def test_every_task_takes_its_own_answer_and_no_odd_one_breaks_it() -> None:
     failed = {}
     with reasoning_gym() as gym:
         for task in all_tasks():
-            (made,) = make_splits(gym, TaskRequest(task, 1, 1, 3, {}))["train"]
+            (made,) = make_splits(gym, task, 1, 1, 3, {})["train"]
             answer = own_answer(made)
             row = {
                 "task": task,

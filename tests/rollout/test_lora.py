@@ -10,8 +10,7 @@ from transformers import AutoModelForCausalLM
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.factory import start_engine
-from refblend.rollout.lora import RANKS, room_for
-from refblend.rollout.vllm_engine import BaseOfEngine
+from refblend.rollout.vllm_engine import LORA_RANKS, BaseOfEngine, engine_arguments
 from refblend.scoring.generative import GenerativeJudge
 from refblend.workers.lora import adapter_of
 
@@ -19,10 +18,12 @@ QUESTIONS = ["Eva finds 12 pens. Then 5 get lost. How many are left?", "What is 
 
 
 def test_room_for_every_rank():
-    assert [room_for(rank) for rank in (0, 1, 8, 9, 64, 512)] == [8, 8, 8, 16, 64, 512]
+    options = [EngineOptions("m", lora_rank=rank) for rank in (0, 1, 8, 9, 64, 512)]
+    rooms = [engine_arguments(each, on_gpu=False)["max_lora_rank"] for each in options]
+    assert rooms == [8, 8, 8, 16, 64, 512]
     from vllm.config.lora import MaxLoRARanks
 
-    assert set(RANKS) <= set(MaxLoRARanks.__args__)
+    assert set(LORA_RANKS) <= set(MaxLoRARanks.__args__)
 
 
 @pytest.fixture(scope="module")

@@ -69,14 +69,13 @@ class Drip:
 
 
 class Endpoint(ThreadingHTTPServer):
-    """Serves ``/v1/models`` and ``/v1/chat/completions``; ``answer`` decides on the latter."""
+    """Serves ``/v1/chat/completions`` as ``answer`` decides."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer: Answer = lambda body: (200, completion("\\box{0.75}"))
-        self.models: tuple[int, Any] = (200, {"object": "list", "data": [{"id": MODEL}]})
         self.bodies: list[dict[str, Any]] = []
         self.keys: set[str | None] = set()
         self.connections = 0
@@ -100,11 +99,6 @@ class Handler(BaseHTTPRequestHandler):
         super().setup()
         with self.server.lock:
             self.server.connections += 1
-
-    def do_GET(self) -> None:
-        assert self.path == "/v1/models"
-        self.server.keys.add(self.headers["Authorization"])
-        self.send(*self.server.models)
 
     def do_POST(self) -> None:
         assert self.path == "/v1/chat/completions"

@@ -164,7 +164,7 @@ def test_no_connection(endpoint: Endpoint) -> None:
     endpoint.shutdown()
     endpoint.server_close()
     settings = config(url, {"max_retries": 0})
-    with pytest.raises(ScoringError, match=r"no connection to .*vllm serve.*http\.base_url"):
+    with pytest.raises(ScoringError, match=r"no connection to .*vllm serve.*base_url"):
         check_judge(settings)
     results = start_judge(settings).score(["q"] * 2, ["a", "b"])
     assert [r.path for r in results] == ["error"] * 2
@@ -188,11 +188,11 @@ def test_prompts_are_clipped_by_characters(endpoint: Endpoint, embedded: Any) ->
     assert open_end.score(["q"], ["x" * 999])[0].path == "overlength"
 
 
-def test_check_asks_for_the_model_and_a_trial(endpoint: Endpoint) -> None:
+def test_check_asks_for_a_trial(endpoint: Endpoint) -> None:
     check_judge(config(endpoint.url))
     assert len(endpoint.bodies) == 1
-    endpoint.models = 200, {"object": "list", "data": [{"id": "another"}]}
-    with pytest.raises(ScoringError, match=r"does not serve 'tiny-judge', but 'another'"):
+    endpoint.answer = lambda _: (404, {"error": {"message": "model not found"}})
+    with pytest.raises(ScoringError, match=r"status 404 .*model not found.*http: base_url, model"):
         check_judge(config(endpoint.url))
 
 
@@ -207,14 +207,6 @@ def test_guided_answers_are_asked_for_and_checked(endpoint: Endpoint) -> None:
     assert "structured_outputs" not in endpoint.bodies[-1]
 
 
-def test_check_of_an_endpoint_without_a_list_of_models(endpoint: Endpoint) -> None:
-    endpoint.models = 404, {"error": {"message": "no such path"}}
-    check_judge(config(endpoint.url))
-    endpoint.answer = lambda _: (404, {"error": {"message": "model not found"}})
-    with pytest.raises(ScoringError, match=r"status 404 .*model not found.*http: base_url, model"):
-        check_judge(config(endpoint.url))
-
-
 def test_the_key_comes_from_the_environment(endpoint, monkeypatch) -> None:
     settings = config(endpoint.url, {"bearer_env": "MY_JUDGE_KEY"})
     with pytest.raises(ConfigError, match="MY_JUDGE_KEY, which is not set"):
@@ -223,7 +215,7 @@ def test_the_key_comes_from_the_environment(endpoint, monkeypatch) -> None:
     start_judge(settings).score(["q"], ["a"])
     assert endpoint.keys == {"Bearer secret-0123"}
     assert "secret" not in settings.model_dump_json()
-    endpoint.models = 401, {"error": {"message": "bad key"}}
+    endpoint.answer = lambda _: (401, {"error": {"message": "bad key"}})
     with pytest.raises(ScoringError, match=r"status 401 .*bad key.*MY_JUDGE_KEY") as caught:
         check_judge(settings)
     assert "secret" not in str(caught.value)
@@ -265,6 +257,6 @@ def test_training_needs_no_model_of_a_judge_behind_http(endpoint, tiny_config) -
     files, models = inputs_of(settings)
     assert models == [Path(settings.actor_rollout_ref.model.path)]
     assert files == inputs_of(local)[0]
-    endpoint.models = 503, {"error": {"message": "starting"}}
+    endpoint.answer = lambda _: (503, {"error": {"message": "starting"}})
     with pytest.raises(ScoringError, match="status 503"):
         preflight(settings)

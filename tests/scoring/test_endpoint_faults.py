@@ -30,15 +30,6 @@ def test_an_attempt_has_a_deadline_as_a_whole(endpoint: Endpoint) -> None:
     assert len(endpoint.bodies) == 2
 
 
-def test_the_list_of_models_has_a_deadline_as_a_whole(endpoint: Endpoint) -> None:
-    endpoint.fail("drip")
-    endpoint.models = endpoint.answer({})
-    start = time.monotonic()
-    with pytest.raises(ScoringError, match="in time"):
-        check_judge(config(endpoint.url, {"timeout_s": 0.3}))
-    assert time.monotonic() - start < 3.0
-
-
 def test_a_process_has_one_limiter_and_one_client(endpoint: Endpoint) -> None:
     """Twenty-four threads ask one response each, as verl's reward workers do."""
 

@@ -50,14 +50,10 @@ def open_judge(endpoint: Endpoint) -> Judge:
     return Judge.open(engine="http", templates="embedded", score_mode="text", http=http)
 
 
-@pytest.mark.parametrize("where", ["list", "trial"])
 @pytest.mark.parametrize("fault", ECHOES)
-def test_errors(endpoint: Endpoint, where: str, fault: str) -> None:
+def test_errors(endpoint: Endpoint, fault: str) -> None:
     """``Judge.open`` and ``check`` where the server quotes the key."""
     endpoint.fail(fault)
-    if where == "list":
-        endpoint.keys.add(KEY)
-        endpoint.models = endpoint.answer({})
     with pytest.raises(ScoringError, match="no access with") as caught:
         open_judge(endpoint)
     assert f"Bearer {KEY}" in endpoint.keys

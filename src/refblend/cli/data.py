@@ -105,7 +105,7 @@ def reasoning_gym(
     `reward.custom_reward_function=refblend.rewards.reasoning_gym:compute_score`.
     """
     from refblend.config.loading import merge, nest, parse_override
-    from refblend.data.reasoning_gym import TaskRequest, make_splits
+    from refblend.data.reasoning_gym import make_splits
     from refblend.data.reasoning_gym import reasoning_gym as start
     from refblend.data.schema import read_rows
 
@@ -113,7 +113,6 @@ def reasoning_gym(
     for text in config or []:
         options = merge(options, nest(*parse_override(text)))
     known = {row.question for file in without or [] for row in read_rows(file)}
-    request = TaskRequest(task, size, held_out, seed, options, known)
     with start() as gym:
-        splits = make_splits(gym, request)
+        splits = make_splits(gym, task, size, held_out, seed, options, known)
     _write_splits(out, splits)

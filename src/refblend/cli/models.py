@@ -1,6 +1,5 @@
 """``refblend models …``: build and measure the embedded tokenizer, actor and judges."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -122,10 +121,10 @@ def evaluate_actor(
         settings.max_new_tokens,
         seed=0,
     )
-    write_json(report, {"model": model.name, **asdict(quality)})
+    write_json(report, {"model": model.name, **quality})
     typer.echo(
-        f"{model}: greedy {quality.greedy:.3f}, sampled {quality.sampled:.3f}, "
-        f"pass@{quality.samples} {quality.pass_at_k:.3f}, entropy {quality.entropy:.3f} nats"
+        "{model}: greedy {greedy:.3f}, sampled {sampled:.3f}, pass@{samples} {pass_at_k:.3f}, "
+        "entropy {entropy:.3f} nats".format(model=model, **quality)
     )
 
 

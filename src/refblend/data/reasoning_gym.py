@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -125,59 +124,59 @@ def reasoning_gym() -> Iterator[ReasoningGym]:
             process.communicate()
 
 
-@dataclass(frozen=True)
-class TaskRequest:
-    """The arguments of ``refblend data reasoning-gym``."""
+def make_splits(
+    gym: ReasoningGym,
+    task: str,
+    size: int,
+    held_out: int,
+    seed: int,
+    config: Mapping[str, Any],
+    without: Collection[str] = (),
+) -> dict[str, list[PromptRow]]:
+    """All splits of a task; no question is in two of them. DataError if there are too few.
 
-    task: str
-    size: int
-    """Rows of the train split."""
-    held_out: int
-    """Rows each of validation, test and sanity."""
-    seed: int
-    config: Mapping[str, Any]
-    """The task's own options, e.g. ``{"min_terms": 2}``."""
-    without: Collection[str] = ()
-    """Questions that no split may have."""
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Rows of every split."""
-        return {name: self.size if name == "train" else self.held_out for name in SPLITS}
-
-
-def make_splits(gym: ReasoningGym, request: TaskRequest) -> dict[str, list[PromptRow]]:
-    """All splits of a task; no question is in two of them. DataError if there are too few."""
-    wanted = sum(request.sizes.values())
+    Args:
+        gym: the server.
+        task: name of the task.
+        size: rows of the train split.
+        held_out: rows each of validation, test and sanity.
+        seed: of the problems.
+        config: the task's own options, e.g. ``{"min_terms": 2}``.
+        without: questions that no split may have.
+    """
+    sizes = {name: size if name == "train" else held_out for name in SPLITS}
+    wanted = sum(sizes.values())
     found: dict[str, dict[str, Any]] = {}
     for attempt in range(_SPARE):
         # The library draws entry i of seed s from s + i: seeds closer together share entries.
-        seed = 1 + (request.seed - 1) % _SEEDS * _APART + attempt * wanted
-        for entry in gym.entries(request.task, wanted, seed, request.config):
-            if (question := entry["question"].strip()) not in request.without:
+        drawn = 1 + (seed - 1) % _SEEDS * _APART + attempt * wanted
+        for entry in gym.entries(task, wanted, drawn, config):
+            if (question := entry["question"].strip()) not in without:
                 found.setdefault(question, entry)
         if len(found) >= wanted:
             break
     else:
         raise DataError(
-            f"reasoning-gym task {request.task} gave {len(found)} different questions, "
-            f"{wanted} are asked for",
+            f"reasoning-gym task {task} gave {len(found)} different questions, {wanted} are asked "
+            "for",
             "Lower --size or --held-out, or widen the task's --config.",
         )
     entries = iter(found.values())
     # The held-out splits come first, so a larger train split does not change them.
     splits = {
-        name: [_row(request, name, index, next(entries)) for index in range(request.sizes[name])]
+        name: [_row(task, config, name, index, next(entries)) for index in range(sizes[name])]
         for name in reversed(SPLITS)
     }
     return {name: splits[name] for name in SPLITS}
 
 
-def _row(request: TaskRequest, split: str, index: int, entry: Mapping[str, Any]) -> PromptRow:
+def _row(
+    task: str, config: Mapping[str, Any], split: str, index: int, entry: Mapping[str, Any]
+) -> PromptRow:
     question = entry["question"].strip()
     return PromptRow(
         index=index,
-        data_source=SOURCE_PREFIX + request.task,
+        data_source=SOURCE_PREFIX + task,
         messages=[{"role": "user", "content": f"{question} {AFTER_MARK}"}],
         question=question,
         ground_truth="" if entry["answer"] is None else str(entry["answer"]),
@@ -186,6 +185,6 @@ def _row(request: TaskRequest, split: str, index: int, entry: Mapping[str, Any])
             "split": split,
             # As text: parquet would merge the columns of entries with different metadata.
             "entry": json.dumps(entry, sort_keys=True),
-            "task_config": json.dumps(dict(request.config), sort_keys=True),
+            "task_config": json.dumps(dict(config), sort_keys=True),
         },
     )

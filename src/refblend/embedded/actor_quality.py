@@ -4,7 +4,6 @@ https://arxiv.org/abs/2107.03374), entropy as the blend averages it, lengths, tr
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,25 +23,6 @@ def pass_at_k(n_right: Sequence[int], n_samples: int, k: int) -> float:
     return 1.0 - sum(misses) / len(misses)
 
 
-@dataclass(frozen=True)
-class ActorQuality:
-    """Measurements of an actor; shares in [0, 1], entropy in nats, lengths in tokens."""
-
-    problems: int
-    samples: int
-    greedy: float
-    sampled: float
-    pass_at_k: float
-    mixed_groups: float
-    entropy: float
-    length: float
-    finished: float
-    answered: float
-    true_equations: float | None
-    greedy_by_steps: dict[str, float]
-    mixed_by_steps: dict[str, float]
-
-
 def measure_actor(
     model: Any,
     tokenizer: Any,
@@ -50,10 +30,11 @@ def measure_actor(
     samples: int,
     max_new_tokens: int,
     seed: int,
-) -> ActorQuality:
+) -> dict[str, Any]:
     """Answer each row greedily and ``samples`` times at temperature 1.
 
-    ``mixed_groups`` is the share of problems from which a group-relative advantage can learn.
+    The measurements by name: shares in [0, 1], entropy in nats, lengths in tokens. ``mixed_groups``
+    is the share of problems from which a group-relative advantage can learn.
     """
     prompts = [encode_chat(tokenizer, row.messages) for row in rows]
     many = [prompt for prompt in prompts for _ in range(samples)]
@@ -71,7 +52,7 @@ def measure_actor(
 
 def _summarize(
     tokenizer: Any, rows: Sequence[PromptRow], greedy: Sequence[Output], sampled: Sequence[Output]
-) -> ActorQuality:
+) -> dict[str, Any]:
     samples = len(sampled) // len(rows)
     repeated = [row for row in rows for _ in range(samples)]
     greedy_texts, texts = (
@@ -86,21 +67,21 @@ def _summarize(
     steps = np.array([str(row.extra.get("n_steps", "?")) for row in rows])
     by_steps = sorted(set(steps.tolist()))
     equations = [holds for text in texts for holds in equations_true(text)]
-    return ActorQuality(
-        problems=len(rows),
-        samples=samples,
-        greedy=float(right.mean()),
-        sampled=float(hits.mean()),
-        pass_at_k=pass_at_k(counts.tolist(), samples, samples),
-        mixed_groups=float(mixed.mean()),
-        entropy=float(np.mean([output.mean_entropy for output in sampled])),
-        length=float(np.mean([len(output.token_ids) for output in sampled])),
-        finished=float(np.mean([output.finished for output in sampled])),
-        answered=float(np.mean([stated_answer(text) is not None for text in texts])),
-        true_equations=float(np.mean(equations)) if equations else None,
-        greedy_by_steps={n: float(right[steps == n].mean()) for n in by_steps},
-        mixed_by_steps={n: float(mixed[steps == n].mean()) for n in by_steps},
-    )
+    return {
+        "problems": len(rows),
+        "samples": samples,
+        "greedy": float(right.mean()),
+        "sampled": float(hits.mean()),
+        "pass_at_k": pass_at_k(counts.tolist(), samples, samples),
+        "mixed_groups": float(mixed.mean()),
+        "entropy": float(np.mean([output.mean_entropy for output in sampled])),
+        "length": float(np.mean([len(output.token_ids) for output in sampled])),
+        "finished": float(np.mean([output.finished for output in sampled])),
+        "answered": float(np.mean([stated_answer(text) is not None for text in texts])),
+        "true_equations": float(np.mean(equations)) if equations else None,
+        "greedy_by_steps": {n: float(right[steps == n].mean()) for n in by_steps},
+        "mixed_by_steps": {n: float(mixed[steps == n].mean()) for n in by_steps},
+    }
 
 
 def _is_right(output: Output, text: str, row: PromptRow) -> bool:

@@ -7,7 +7,7 @@ verdicts are made as for our own problems.
 
 import json
 
-from refblend.data.reasoning_gym import TaskRequest, make_splits, reasoning_gym
+from refblend.data.reasoning_gym import make_splits, reasoning_gym
 from refblend.data.schema import PromptRow
 from refblend.data.solved import AFTER_MARK
 from refblend.embedded.problems import (
@@ -68,12 +68,14 @@ def sum_rows(recipe: EmbeddedConfig) -> dict[str, list[PromptRow]]:
     assert recipe.pretrained is not None, "the caller has looked"
     counts = {split: getattr(recipe.data, f"{split}_rows") for split in SPLITS}
     held_out = max(count for split, count in counts.items() if split != "train")
-    options, seed = recipe.pretrained.task, recipe.data.seed
-    request = TaskRequest(TASK, counts["train"], held_out, seed, options)
-    outside = TaskRequest(recipe.pretrained.outside_task, 1, counts["sanity"], seed, {})
+    options, seed, outside = (
+        recipe.pretrained.task,
+        recipe.data.seed,
+        recipe.pretrained.outside_task,
+    )
     with reasoning_gym() as gym:
-        rows = make_splits(gym, request)
-        rows["sanity"] = make_splits(gym, outside)["sanity"]
+        rows = make_splits(gym, TASK, counts["train"], held_out, seed, options)
+        rows["sanity"] = make_splits(gym, outside, 1, counts["sanity"], seed, {})["sanity"]
     return {split: rows[split][: counts[split]] for split in SPLITS}
 
 

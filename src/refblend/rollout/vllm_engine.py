@@ -21,6 +21,7 @@ import torch
 
 from refblend import runtime
 from refblend.errors import ConfigError, ModelError, ResourceError, first_line
+from refblend.files import write_json
 from refblend.rollout.base import (
     EngineOptions,
     FinishReason,
@@ -29,7 +30,6 @@ from refblend.rollout.base import (
     check_lengths,
 )
 from refblend.rollout.in_place import load_in_place
-from refblend.rollout.lora import room_for, write_adapter
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len, stop_token_ids
 
 CPU_BLOCK_SIZE = 32
@@ -40,6 +40,10 @@ with fast kernels there."""
 
 MEMORY_REFUSALS = ("kv cache", "cache blocks", "free memory", "available memory")
 """Phrases in vLLM's errors about too little, or unusable, memory."""
+
+
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks of adapters for which vLLM has room."""
 
 
 class WeightReceiver:
@@ -85,7 +89,7 @@ def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
         "seed": options.seed % 2**31,
         "disable_log_stats": True,
         "enable_lora": options.lora_rank > 0,
-        "max_lora_rank": room_for(options.lora_rank),
+        "max_lora_rank": next(room for room in LORA_RANKS if room >= options.lora_rank),
         "max_loras": 1,
     }
     if on_gpu:
@@ -118,6 +122,18 @@ def check_engine_kwargs(key: str, given: Mapping[str, Any]) -> None:
                 f"{key}.{name} is no argument of vLLM's engine",
                 f"Did you mean {near[0]}?" if near else "See vLLM's EngineArgs for the names.",
             )
+
+
+def write_adapter(
+    tensors: Mapping[str, torch.Tensor], rank: int, alpha: float, directory: Path
+) -> None:
+    """Write an adapter whose names are peft's, for vLLM, which reads files only."""
+    from safetensors.torch import save_file
+
+    layers = sorted({name.split(".")[-3] for name in tensors})
+    record = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": layers}
+    write_json(directory / "adapter_config.json", record)
+    save_file(dict(tensors), directory / "adapter_model.safetensors")
 
 
 class VllmEngine:

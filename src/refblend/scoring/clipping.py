@@ -11,11 +11,15 @@ positions along the ids that are left.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from refblend.errors import ScoringError
 from refblend.scoring.prompts import EncodedPrompt, Frame
 from refblend.scoring.templates import PromptForm
+
+if TYPE_CHECKING:
+    from refblend.scoring.endpoint import CharacterEncoder
+    from refblend.scoring.prompts import PromptEncoder
 
 _NO_CAP = 10**9
 MIN_DATA_TOKENS = 8
@@ -95,20 +99,6 @@ def clip_parts(
     )
 
 
-class Encoder(Protocol):
-    """What encodes prompts; see :class:`refblend.scoring.prompts.PromptEncoder`."""
-
-    seam: tuple[int, ...]
-
-    def frame(self, form: PromptForm) -> Frame:
-        """Trusted ids of one form of the prompt."""
-        ...
-
-    def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
-        """One prompt in the chosen form."""
-        ...
-
-
 @dataclass(frozen=True)
 class ScoringRequest:
     """A prompt ready for the judge."""
@@ -124,7 +114,7 @@ class ScoringRequest:
 
 
 def plan_request(
-    encoder: Encoder,
+    encoder: "PromptEncoder | CharacterEncoder",
     question: str,
     response: str,
     allowed_length: int,

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.scoring import SCORING_KEY, HttpJudgeConfig
-from refblend.documents import shorten, show
+from refblend.documents import show
 from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, plan_request
 from refblend.scoring.generative import TOP_LOGPROBS, answer_regex
@@ -28,8 +28,6 @@ from refblend.scoring.wire import Answer, Token, explain, is_too_long, wire_to
 from refblend.secret import read_secret
 
 HTTP_KEY = "algorithm.ref_quality_score.scoring.http"
-PREFLIGHT_SECONDS = 10.0
-"""Deadline for an endpoint to list the models it serves."""
 
 logger = logging.getLogger(__name__)
 _TOKENS = TypeAdapter(list[Token])
@@ -55,28 +53,6 @@ def read_key(http: HttpJudgeConfig) -> str:
             f"Export {shown} in the environment of this command.",
         )
     return key
-
-
-def check_endpoint(http: HttpJudgeConfig) -> None:
-    """Refuse (ScoringError) an endpoint that is down, refuses the key or lacks the model."""
-    wire = wire_to(http, read_key(http))
-    try:
-        served = wire.models(min(http.timeout_s, PREFLIGHT_SECONDS))
-    except (OpenAIError, ValueError) as error:
-        if isinstance(error, APIStatusError) and error.status_code in (404, 405, 501):
-            return
-        key = http.bearer_env or f"{HTTP_KEY}.bearer_env"
-        raise ScoringError(
-            f"the judge's endpoint {http.base_url}: {explain(error)}",
-            "Start it (`vllm serve MODEL --port PORT`), correct "
-            f"{HTTP_KEY}.base_url, or check {key}.",
-        ) from None
-    if http.model not in served:
-        raise ScoringError(
-            f"{http.base_url} does not serve {http.model!r}, but "
-            f"{shorten(', '.join(map(repr, served)) or 'nothing', 200)}",
-            f"Correct {HTTP_KEY}.model.",
-        )
 
 
 class CharacterEncoder:
@@ -118,15 +94,18 @@ class EndpointJudge(RequestJudge):
 
     @classmethod
     def check(cls, config: RefQualityScoreConfig) -> None:
-        """Templates and key are there; the endpoint serves the model and answers a trial sample."""
-        judge = cls(config)
-        check_endpoint(config.scoring.http)
+        """Templates and key are there, and the endpoint answers a trial sample at once."""
+        http = config.scoring.http
+        once = http.model_copy(update={"max_retries": min(http.max_retries, 1)})
+        scoring = config.scoring.model_copy(update={"http": once})
+        judge = cls(config.model_copy(update={"scoring": scoring}))
         (trial,) = judge.score(["What is 1 + 1?"], ["2"])
         if trial.path in ("error", "overlength"):
             raise ScoringError(
-                f"the judge's endpoint does not answer as it should: {trial.raw}",
-                f"Check {HTTP_KEY}: base_url, model, enable_thinking (null for an endpoint that "
-                f"refuses unknown fields); and {SCORING_KEY}.score_mode.",
+                f"the judge's endpoint {http.base_url} does not answer as it should: {trial.raw}",
+                f"Start it (`vllm serve {http.model} --port PORT`), or check {HTTP_KEY}: base_url, "
+                f"model, bearer_env ({http.bearer_env or 'none'}), enable_thinking (null for an "
+                f"endpoint that refuses unknown fields); and {SCORING_KEY}.score_mode.",
             )
         if judge._regex is not None and not re.fullmatch(judge._regex, trial.raw):
             raise ScoringError(

@@ -78,14 +78,6 @@ class Answer(BaseModel):
     )
 
 
-class _Model(BaseModel):
-    id: str
-
-
-class _Models(BaseModel):
-    data: list[_Model]
-
-
 _LENGTH_STATUS = (400, 413, 414, 422, 500)
 _TOO_LONG = re.compile(
     r"context[ _](length|size|window)"  # OpenAI, vLLM, llama.cpp, SGLang, LM Studio
@@ -154,15 +146,6 @@ class Wire:
         self._under_way = 0
         self._lost: APIConnectionError | None = None
         self._losses = 0
-
-    def models(self, seconds: float) -> list[str]:
-        """Names of the models that the endpoint says it serves; OpenAIError or ValueError."""
-        quick = self._client.with_options(timeout=seconds, max_retries=0)
-
-        async def listed() -> bytes:
-            return (await quick.models.with_raw_response.list()).content
-
-        return [model.id for model in _Models.model_validate_json(self._finished(listed())).data]
 
     def ask(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer | OpenAIError | ValueError]:
         """The endpoint's answer to each request, or why there is none.
