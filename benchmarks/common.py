@@ -35,7 +35,7 @@ from refblend.embedded.prepare import recipe_rows
 from refblend.embedded.recipe import ArchitectureRecipe, DataRecipe, EmbeddedConfig, load_recipe
 from refblend.embedded.tokenizer_texts import build_tokenizer
 from refblend.files import write_json
-from refblend.provenance import git_state, hardware, library_versions
+from refblend.provenance import Source, hardware, library_versions
 from refblend.scoring.templates import load_templates
 from refblend.seeding import derive_generator
 from refblend.workers.types import Sequences
@@ -257,7 +257,7 @@ def work_tree() -> dict[str, Any]:
     """Commit, and whether anything but the benchmarks' own results differs from it."""
     command = ["git", "-C", str(ROOT), "status", "--porcelain", "--", ".", ":(exclude)" + WRITTEN]
     status = subprocess.run(command, capture_output=True, text=True, check=False)
-    commit = git_state(ROOT)["commit"]
+    commit = Source.of(ROOT).commit
     return {"commit": commit, "dirty": bool(status.stdout.strip()) if commit else None}
 
 

@@ -166,7 +166,8 @@ class Source:
             return cls(None, None, None)
         digest = hashlib.sha256()
         changed = _git(package, "diff", "HEAD", "--", ".") or ""
-        untracked = _git(package, *_UNTRACKED) or ""
+        others = ("ls-files", "-z", "--others", "--exclude-standard", ".")
+        untracked = _git(package, *others) or ""
         digest.update(changed.encode())
         for file in (package / name for name in untracked.split("\0") if name):
             if file.is_file():
@@ -179,24 +180,11 @@ class Source:
         return f"{commit} with changes" if self.changes else commit
 
 
-_UNTRACKED = ("ls-files", "-z", "--others", "--exclude-standard", ".")
-
-
-def git_state(directory: Path) -> dict[str, Any]:
-    """Commit and dirty flag of the work tree that holds ``directory``; null without git."""
-    commit = _git(directory, "rev-parse", "HEAD")
-    # What a study writes does not make it dirty: committed results, which the workflow removes and
-    # makes again, do not count, and untracked files only below the package.
-    written = [":(top)", ":(top,exclude)results", ":(top,exclude)dvc.lock"]
-    status = ["status", "--porcelain", "--untracked-files=no", "--", *written]
-    changes = _git(directory, *status) if commit else None
-    untracked = _git(directory, *_UNTRACKED) if commit else None
-    return {"commit": commit, "dirty": bool(changes or untracked) if commit else None}
-
-
 def circumstances() -> dict[str, Any]:
-    """Commit of the package, versions of libraries, and the machine."""
-    return {"git": git_state(PACKAGE), "versions": library_versions(), "hardware": hardware()}
+    """Commit of the package, versions of libraries, and the machine; null without git."""
+    source = Source.of(PACKAGE)
+    git = {"commit": source.commit, "dirty": source.commit and source.changes is not None}
+    return {"git": git, "versions": library_versions(), "hardware": hardware()}
 
 
 def _git(directory: Path, *arguments: str) -> str | None:

@@ -3,11 +3,12 @@ from typing import Any
 import pytest
 import torch
 
-from refblend.embedded.sft import Example, Schedule, train, weighted_loss
+from refblend.embedded.recipe import PhaseRecipe
+from refblend.embedded.sft import Example, train, weighted_loss
 from refblend.errors import ModelError
 from refblend.seeding import derive_generator
 
-SCHEDULE = Schedule(last_step=6, batch_size=4, learning_rate=1e-2, warmup_steps=2)
+SCHEDULE = PhaseRecipe(steps=6, batch_size=4, learning_rate=1e-2, warmup_steps=2)
 
 
 def stream(number: int) -> Example:

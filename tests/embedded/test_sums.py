@@ -17,8 +17,8 @@ from refblend.embedded.architecture import build_model, fingerprint_of, load_mod
 from refblend.embedded.judge_data import build_pairs
 from refblend.embedded.judge_format import label_of
 from refblend.embedded.prepare import sum_problem, sum_rows
-from refblend.embedded.recipe import EmbeddedConfig
-from refblend.embedded.sft import Schedule, train
+from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
+from refblend.embedded.sft import train
 
 
 class FakeGym:
@@ -139,8 +139,9 @@ def test_bfloat16_passes_keep_float32_weights(recipe, tokenizer) -> None:
     for bfloat16 in (False, True):
         model = build_model(recipe.architecture, tokenizer, seed=1)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        schedule = Schedule(8, 4, 1e-5, bfloat16=bfloat16)
-        result, optimizer = train(model, stream, schedule, tokenizer.pad_token_id, "test")
+        schedule = PhaseRecipe(steps=8, batch_size=4, learning_rate=1e-5, warmup_steps=0)
+        pad = tokenizer.pad_token_id
+        result, optimizer = train(model, stream, schedule, pad, "test", bfloat16)
         assert all(p.dtype == torch.float32 for p in model.parameters())
         assert all(s["exp_avg"].dtype == torch.float32 for s in optimizer.state.values())
         changes = [model.state_dict()[name] - value for name, value in before.items()]

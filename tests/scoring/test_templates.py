@@ -79,8 +79,6 @@ def test_invalid_templates(content: dict[str, object], words: str, tmp_path: Pat
 
 def test_templates_of_a_judge(tmp_path: Path) -> None:
     assert find_templates(tmp_path).name == "default.yaml"
-    (tmp_path / "training.json").write_text('{"strength": "weak"}')
-    assert find_templates(tmp_path).name == "embedded.yaml"
     (tmp_path / "scoring_templates.yaml").write_text(yaml.safe_dump(BASE))
     assert find_templates(tmp_path).parent == tmp_path
 

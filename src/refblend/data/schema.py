@@ -7,7 +7,6 @@ Columns: ``data_source`` str; ``prompt`` list of ``{role, content}``; ``ability`
 verl load unchanged.
 """
 
-import json
 import math
 import os
 from collections.abc import Iterable
@@ -70,17 +69,12 @@ class PromptRow:
 
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[PromptRow]) -> None:
-    """Write rows as parquet or jsonl, atomically; DataError for no rows, or another suffix."""
+    """Write rows as parquet, atomically; DataError for no rows."""
     records = [row.to_record() for row in rows]
     if not records:
         raise DataError(f"no rows to write to {path}", "Ask for at least one row.")
-    suffix = _suffix(Path(path))
     with atomic_path(path) as temporary:
-        if suffix == ".jsonl":
-            lines = (json.dumps(record, ensure_ascii=False, sort_keys=True) for record in records)
-            temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        else:
-            pq.write_table(pa.Table.from_pylist(records), temporary)
+        pq.write_table(pa.Table.from_pylist(records), temporary)
 
 
 def read_rows(path: str | os.PathLike[str]) -> list[PromptRow]:
@@ -104,8 +98,13 @@ def read_records(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         kind = "is a directory" if path.is_dir() else "does not exist"
         remedy = how_to_get(path, "Check the path, or write the file.")
         raise DataError(f"data file {path} {kind}", remedy)
+    readers = {".jsonl": _read_jsonl, ".parquet": _read_parquet}
+    if path.suffix not in readers:
+        raise DataError(
+            f"{path} has an unknown file suffix", "Use a name that ends in .parquet or .jsonl."
+        )
     try:
-        records = _read_jsonl(path) if _suffix(path) == ".jsonl" else _read_parquet(path)
+        records = readers[path.suffix](path)
     except (OSError, *PARQUET_ERRORS) as error:
         # pyarrow reports corrupt pages as an OSError without an errno
         system = isinstance(error, OSError) and error.errno is not None
@@ -133,14 +132,6 @@ def number_text(number: float | Decimal) -> str:
         number = Decimal(str(single if widened else number))
     text = format(Decimal(number), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _suffix(path: Path) -> str:
-    if path.suffix not in (".parquet", ".jsonl"):
-        raise DataError(
-            f"{path} has an unknown file suffix", "Use a name that ends in .parquet or .jsonl."
-        )
-    return path.suffix
 
 
 def _read_parquet(path: Path) -> list[dict[str, Any]]:

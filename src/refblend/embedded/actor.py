@@ -18,7 +18,7 @@ from refblend.embedded.demonstrations import sloppy_solution
 from refblend.embedded.prepare import sum_problem, sum_rows
 from refblend.embedded.problems import Problem, draw_problem
 from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
-from refblend.embedded.sft import Example, Schedule, TrainingResult, train
+from refblend.embedded.sft import Example, TrainingResult, train
 from refblend.seeding import derive_generator
 
 Render = Callable[[Any, Problem], str]
@@ -79,16 +79,8 @@ def train_actor(
     )
 
     def run(phase: PhaseRecipe, name: str, render: Render) -> TrainingResult:
-        schedule = Schedule(
-            phase.steps,
-            phase.batch_size,
-            phase.learning_rate,
-            phase.warmup_steps,
-            phase.decay_steps,
-            bfloat16=recipe.bfloat16,
-        )
-        stream = demonstration_stream(recipe, tokenizer, name, render)
-        return train(model, stream, schedule, tokenizer.pad_token_id, f"actor {name}")[0]
+        stream, pad = demonstration_stream(recipe, tokenizer, name, render), tokenizer.pad_token_id
+        return train(model, stream, phase, pad, f"actor {name}", recipe.bfloat16)[0]
 
     def save(path: Path, what: str, steps: int) -> None:
         facts = {

@@ -15,8 +15,8 @@ from refblend.embedded.actor import encode_example
 from refblend.embedded.architecture import count_parameters, fingerprint_of, load_model, save_model
 from refblend.embedded.judge_data import Pair, read_pairs
 from refblend.embedded.judge_format import copy_answer, render_comparison, render_verdict
-from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, Strength
-from refblend.embedded.sft import Example, Schedule, TrainingResult, make_optimizer, train
+from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, PhaseRecipe, Strength
+from refblend.embedded.sft import Example, TrainingResult, make_optimizer, train
 from refblend.errors import ModelError
 from refblend.files import OPTIMIZER_FILE, sha256_file, write_text
 from refblend.rollout.model_dir import model_record
@@ -103,16 +103,16 @@ def train_judge(
         first = getattr(settings.steps, before)
         _check_start(start, before, {"chain": fingerprint, "steps": first})
         optimizer.load_state_dict(torch.load(start / OPTIMIZER_FILE, weights_only=True))
-    schedule = Schedule(
-        last_step=getattr(settings.steps, strength),
+    schedule = PhaseRecipe(
+        steps=getattr(settings.steps, strength),
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup_steps,
-        first_step=first,
-        bfloat16=recipe.bfloat16,
     )
-    pad = tokenizer.pad_token_id
-    result, optimizer = train(model, stream, schedule, pad, f"judge {strength}", optimizer)
+    pad, label = tokenizer.pad_token_id, f"judge {strength}"
+    result, optimizer = train(
+        model, stream, schedule, pad, label, recipe.bfloat16, first, optimizer
+    )
 
     def save_companions(directory: Path) -> None:
         torch.save(optimizer.state_dict(), directory / OPTIMIZER_FILE)
@@ -122,7 +122,7 @@ def train_judge(
     facts = {
         "chain": fingerprint,
         "strength": strength,
-        "steps": schedule.last_step,
+        "steps": schedule.steps,
         "parameters": count_parameters(model),
     }
     save_model(out, model, tokenizer, facts, extra=save_companions)

@@ -16,6 +16,7 @@ from torch.nn import functional
 from transformers import DynamicCache
 
 from refblend import runtime
+from refblend.embedded.recipe import PhaseRecipe
 from refblend.errors import ModelError
 from refblend.progress import step_progress
 
@@ -35,20 +36,6 @@ class Example:
     token_ids: list[int]
     weights: list[float]
     n_shared: int = 0
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Steps ``first_step … last_step − 1`` of a training."""
-
-    last_step: int
-    batch_size: int
-    learning_rate: float
-    warmup_steps: int = 0
-    decay_steps: int = 0
-    first_step: int = 0
-    bfloat16: bool = False
-    """Passes in bfloat16; weights, gradients and optimiser stay in float32."""
 
 
 @dataclass
@@ -118,29 +105,32 @@ def weighted_loss(model: Any, examples: Sequence[Example], pad_id: int) -> torch
 def train(
     model: Any,
     stream: Callable[[int], Example],
-    schedule: Schedule,
+    schedule: PhaseRecipe,
     pad_id: int,
     label: str,
+    bfloat16: bool = False,
+    first_step: int = 0,
     optimizer: torch.optim.AdamW | None = None,
 ) -> tuple[TrainingResult, torch.optim.AdamW]:
     """Run the schedule on a causal language model in place; ModelError if the loss is not finite.
 
-    ``stream`` gives the example of a number. ``optimizer`` continues a chain.
+    ``stream`` gives the example of a number. With ``bfloat16`` passes are in it, weights, gradients
+    and optimiser in float32. ``first_step`` and ``optimizer`` continue a chain.
     """
     model.train()
     runtime.keep_freed_memory()
-    if schedule.bfloat16:  # torch's fused attention goes backward slowly in bfloat16 on the CPU
+    if bfloat16:  # torch's fused attention goes backward slowly in bfloat16 on the CPU
         model.set_attn_implementation("eager")
-    optimizer = optimizer or make_optimizer(model, schedule.learning_rate, schedule.bfloat16)
+    optimizer = optimizer or make_optimizer(model, schedule.learning_rate, bfloat16)
     result = TrainingResult(0.0, 0)
     start = time.monotonic()
-    with step_progress(label, schedule.first_step, schedule.last_step) as show:
-        for step in range(schedule.first_step, schedule.last_step):
+    with step_progress(label, first_step, schedule.steps) as show:
+        for step in range(first_step, schedule.steps):
             for group in optimizer.param_groups:
                 group["lr"] = _learning_rate(schedule, step)
             numbers = range(step * schedule.batch_size, (step + 1) * schedule.batch_size)
             batch = [stream(number) for number in numbers]
-            with torch.autocast("cpu", torch.bfloat16, enabled=schedule.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
                 loss = _update(model, optimizer, batch, pad_id)
             if loss != loss or loss == float("inf"):
                 raise ModelError(
@@ -155,10 +145,10 @@ def train(
     return result, optimizer
 
 
-def _learning_rate(schedule: Schedule, step: int) -> float:
+def _learning_rate(schedule: PhaseRecipe, step: int) -> float:
     """Up over the warm-up, constant, down over the decay: never 0 in a step that is taken."""
     up = (step + 1) / (schedule.warmup_steps + 1)
-    down = (schedule.last_step - step) / (schedule.decay_steps + 1)
+    down = (schedule.steps - step) / (schedule.decay_steps + 1)
     return schedule.learning_rate * min(1.0, up, down)
 
 

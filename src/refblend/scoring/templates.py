@@ -147,11 +147,8 @@ def templates_file(source: str | os.PathLike[str]) -> Path:
 
 def find_templates(judge: str | os.PathLike[str]) -> Path:
     """The templates file for a judge when the user names none: its own, else one of ours."""
-    own, record = Path(judge) / TEMPLATES_IN_JUDGE, Path(judge) / "training.json"
-    if own.is_file():
-        return own
-    embedded = record.is_file() and b'"strength"' in record.read_bytes()
-    return SHIPPED["embedded" if embedded else "default"]
+    own = Path(judge) / TEMPLATES_IN_JUDGE
+    return own if own.is_file() else SHIPPED["default"]
 
 
 def load_templates(source: str | os.PathLike[str]) -> ScoringTemplates:
