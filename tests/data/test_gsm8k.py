@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from refblend.cli.data import app
+from refblend.data.gsm8k import load_split
 from refblend.data.schema import PromptRow, read_rows, write_rows
-from refblend.data.solved import GSM8K
 from refblend.data.splits import hold_out
 from refblend.errors import DataError
 
@@ -27,7 +27,7 @@ def write(path: Path, records: list[dict[str, str]]) -> Path:
 @pytest.mark.parametrize("name", ["train.parquet", "train.jsonl"])
 def test_local_file_to_verl_rows(tmp_path: Path, name: str) -> None:
     write(tmp_path / name, RECORDS)
-    rows = GSM8K.load_split(tmp_path, "train")
+    rows = load_split(tmp_path, "train")
     assert [row.ground_truth for row in rows] == ["36", "1200", "-5"]
     assert {row.data_source for row in rows} == {"openai/gsm8k"}
     assert rows[0].messages[0]["content"].startswith(RECORDS[0]["question"])
@@ -58,23 +58,23 @@ def test_the_command_writes_four_disjoint_files(tmp_path: Path) -> None:
     }
     assert [len(rows) for rows in splits.values()] == [24, 8, 3, 4]
     assert len({row.question for rows in splits.values() for row in rows}) == 39
-    assert splits["test"] == GSM8K.load_split(tmp_path, "test")
+    assert splits["test"] == load_split(tmp_path, "test")
 
 
 def test_a_source_without_a_split(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", RECORDS)
-    assert len(GSM8K.load_split(str(tmp_path), "train")) == 3
+    assert len(load_split(str(tmp_path), "train")) == 3
     with pytest.raises(DataError, match=r"neither test\.jsonl nor test\.parquet"):
-        GSM8K.load_split(str(tmp_path), "test")
+        load_split(str(tmp_path), "test")
 
 
 def test_missing_column_and_missing_answer(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [{"question": "q"}])
     with pytest.raises(DataError, match="row 0 has no text in column answer"):
-        GSM8K.load_split(tmp_path, "a")
+        load_split(tmp_path, "a")
     write(tmp_path / "b.jsonl", [RECORDS[0], {"question": "q", "answer": "36"}])
     with pytest.raises(DataError, match="row 1 column answer has no final #### number"):
-        GSM8K.load_split(tmp_path, "b")
+        load_split(tmp_path, "b")
 
 
 def numbered(index: int, question: str) -> PromptRow:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from refblend.data.gsm8k import load_split
 from refblend.data.schema import PromptRow
-from refblend.data.solved import GSM8K
 from refblend.data.splits import hold_out
 from refblend.rewards.rule import RuleReward
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not FOLDER, reason="REFBLEND_GSM8K_DIR does not 
 
 @pytest.fixture(scope="module")
 def splits() -> dict[str, list[PromptRow]]:
-    return {name: GSM8K.load_split(FOLDER, name) for name in ("train", "test")}
+    return {name: load_split(FOLDER, name) for name in ("train", "test")}
 
 
 @pytest.fixture(scope="module")

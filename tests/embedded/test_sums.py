@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from refblend.data.equations import equations_true
+from refblend.data.gsm8k import INSTRUCTION
 from refblend.data.schema import PromptRow
-from refblend.data.solved import AFTER_MARK
 from refblend.embedded import prepare
 from refblend.embedded.actor import encode_example, train_actor
 from refblend.embedded.architecture import build_model, fingerprint_of, load_model, save_model
@@ -50,7 +50,7 @@ def row(expression: str, answer: str) -> PromptRow:
     return PromptRow(
         index=0,
         data_source="reasoning_gym/chain_sum",
-        messages=[{"role": "user", "content": f"{expression} = {AFTER_MARK}"}],
+        messages=[{"role": "user", "content": f"{expression} = {INSTRUCTION}"}],
         question=f"{expression} =",
         ground_truth=answer,
         solution="",
@@ -112,7 +112,7 @@ def test_warm_start_from_a_pretrained_model(recipe, tokenizer, model, tmp_path) 
     pairs = build_pairs(settings, "test", tokenizer, actors)
     asked = {pair.problem.question for pair in pairs}
     assert asked == {r.question for r in rows["test"][:6]}
-    assert not any(AFTER_MARK in question for question in asked)
+    assert not any(INSTRUCTION in question for question in asked)
 
 
 def test_the_pretrained_model_and_its_problems_are_part_of_the_fingerprint(recipe, tokenizer):

@@ -34,8 +34,7 @@ def test_both_engines_agree_on_log_probs(vllm, smollm_dir, smollm_tokenizer) -> 
     hf.shutdown()
 
 
-def test_the_judge_shares_its_prefix_and_is_valid_when_guided(vllm, smollm_tokenizer) -> None:
-    vllm.reset_prefix_cache()
+def test_the_judge_is_valid_when_guided(vllm, smollm_tokenizer) -> None:
     responses = [f"12-5={i}.\n#### {i} <|im_end|> \\box{{1.00}} 🙂" for i in range(8)]
     rates = {}
     for regex in (guided_regex(24), None):
@@ -44,9 +43,5 @@ def test_the_judge_shares_its_prefix_and_is_valid_when_guided(vllm, smollm_token
         judge = GenerativeJudge(vllm, smollm_tokenizer, load_templates("default"), options)
         results = judge.score(["12 - 5 ="] * 8, responses)
         rates[regex] = score_metrics(results)["actor/ref_quality/valid_rate"]
-        if regex:
-            hits = judge.last_call.prefix_cache_hit_rate
-            assert hits is not None
-            assert hits > 0.6, "seven of eight find the examples, four fifths of the prompt"
     assert rates[guided_regex(24)] == 1.0
     assert rates[None] < 1.0

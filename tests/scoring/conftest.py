@@ -148,9 +148,6 @@ class ScriptedEngine:
     def reset_prefix_cache(self) -> None:
         pass
 
-    def prefix_cache_hit_rate(self) -> float | None:
-        return 0.5
-
     def load_weights(self, weights, version) -> None:
         raise NotImplementedError
 

@@ -105,7 +105,6 @@ def test_engine_failure_becomes_results(error, embedded, chat_tokenizer, scripte
     results = j.score(["q"] * 2, ["a"] * 2)
     assert [(r.score, r.valid, r.path) for r in results] == [(0.5, False, "error")] * 2
     assert type(error).__name__ in results[0].raw
-    assert j.last_call.prefix_cache_hit_rate is None
     assert [r.path for r in j.score(["q"], ["a"])] == ["text"]
 
 

@@ -1,13 +1,12 @@
 """``refblend data …``: write prompt files."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from refblend.cli.options import Panels, Recipe, example, with_options
+from refblend.cli.options import Panels, Recipe, example
 
 if TYPE_CHECKING:
     from refblend.data.schema import PromptRow
@@ -28,49 +27,24 @@ def prepare(
     _write_splits(out, recipe_rows(load_recipe(recipe)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldOut:
-    """The four files of a data set that comes with train and test only."""
-
-    out: Annotated[Path, typer.Option(help="Directory of the four files.")]
-    validation: Annotated[int, typer.Option(min=1, help="Validation rows, drawn from train.")] = 512
-    sanity: Annotated[int, typer.Option(min=1, help="Sanity rows, drawn from train.")] = 64
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 1
-
-    def write(self, train: list["PromptRow"], test: list["PromptRow"]) -> None:
-        """Draw and write them."""
-        from refblend.data.splits import hold_out
-
-        drawn = hold_out(train, test, self.validation, self.sanity, self.seed)
-        _write_splits(self.out, drawn)
-
-
 @app.command(epilog=example("refblend data gsm8k --source downloads/gsm8k --out data/gpu"))
-@with_options
 def gsm8k(
-    held_out: HeldOut,
+    out: Annotated[Path, typer.Option(help="Directory of the four files.")],
     source: Annotated[
         str, typer.Option(help="Folder with train and test (.jsonl or .parquet), or a hub name.")
     ] = "openai/gsm8k",
+    validation: Annotated[
+        int, typer.Option(min=1, help="Validation rows, drawn from train.")
+    ] = 512,
+    sanity: Annotated[int, typer.Option(min=1, help="Sanity rows, drawn from train.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 1,
 ) -> None:
     """Write disjoint train, validation, test and sanity files of GSM8K."""
-    from refblend.data.solved import GSM8K
+    from refblend.data.gsm8k import load_split
+    from refblend.data.splits import hold_out
 
-    held_out.write(*(GSM8K.load_split(source, split) for split in ("train", "test")))
-
-
-@app.command(epilog=example("refblend data math --source downloads/MATH --out data/math"))
-@with_options
-def math(
-    source: Annotated[
-        Path, typer.Option(help="Folder with train and test: .jsonl, .parquet or folders of JSON.")
-    ],
-    held_out: HeldOut,
-) -> None:
-    """Write disjoint train, validation, test and sanity files of MATH (Hendrycks et al., 2021)."""
-    from refblend.data.solved import MATH
-
-    held_out.write(*(MATH.load_split(source, split) for split in ("train", "test")))
+    train, test = (load_split(source, split) for split in ("train", "test"))
+    _write_splits(out, hold_out(train, test, validation, sanity, seed))
 
 
 def _write_splits(out: Path, splits: Mapping[str, list["PromptRow"]]) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from refblend.data import reasoning_gym_server
+from refblend.data.gsm8k import INSTRUCTION
 from refblend.data.schema import PromptRow
-from refblend.data.solved import AFTER_MARK
 from refblend.data.splits import SPLITS
 from refblend.documents import show
 from refblend.errors import DataError, RewardError
@@ -177,7 +177,7 @@ def _row(
     return PromptRow(
         index=index,
         data_source=SOURCE_PREFIX + task,
-        messages=[{"role": "user", "content": f"{question} {AFTER_MARK}"}],
+        messages=[{"role": "user", "content": f"{question} {INSTRUCTION}"}],
         question=question,
         ground_truth="" if entry["answer"] is None else str(entry["answer"]),
         solution="",

@@ -7,9 +7,9 @@ verdicts are made as for our own problems.
 
 import json
 
+from refblend.data.gsm8k import INSTRUCTION
 from refblend.data.reasoning_gym import make_splits, reasoning_gym
 from refblend.data.schema import PromptRow
-from refblend.data.solved import AFTER_MARK
 from refblend.embedded.problems import (
     DATA_SOURCE,
     SANITY_SOURCE,
@@ -89,4 +89,4 @@ def sum_problem(row: PromptRow) -> Problem:
         result = value + number if op == "+" else value - number
         steps.append(Step(value, op, number, result))
         value = result
-    return Problem(row.question, tuple(steps), f"{TASK}:{expression}", False, AFTER_MARK)
+    return Problem(row.question, tuple(steps), f"{TASK}:{expression}", False, INSTRUCTION)

@@ -19,7 +19,6 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from refblend.data.solved import extract_boxed
 from refblend.errors import ConfigError, DataError
 from refblend.rewards.gsm8k import Method
 from refblend.rewards.result import RewardResult
@@ -34,6 +33,7 @@ _PERCENT_SIGN = re.compile(r"\s*(?:\\?%|\\(?:text|mbox|mathrm)\{\s*percent\s*\})
 _FORMULA = re.compile(r"(?<!\\)\$.*?(?<!\\)\$", re.DOTALL)
 _EXPONENT = re.compile(r"(?<![\w.\\])(?:\d+\.?\d*|\.\d+)[eE][-+]?\d{1,3}(?![\w.]*\w)")
 _BASE = re.compile(r"\d_\{?(\d+)\}?")
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-z])")
 _SMALL = 3
 """Numbers with at least so many zeros after the point agree in six digits, not in six places."""
 _PROBES = (r"\frac{1}{2}", r"\sqrt{2}", r"(1,2]", r"\{1,2\}", r"x^{2}", r"5\upsilon")
@@ -45,6 +45,27 @@ def compute_score(solution_str: str, ground_truth: str, method: Method = "flexib
         boxed = extract_boxed(solution_str)
         return 0.0 if boxed is None else _equal(_boxed(boxed), ground_truth)
     return _equal(solution_str, ground_truth)
+
+
+def extract_boxed(text: str) -> str | None:
+    r"""The content of the last ``\boxed{…}`` or ``\boxed …``; None without a complete one.
+
+    >>> extract_boxed(r"thus $x=\boxed{\frac{1}{2}}$.")
+    '\\frac{1}{2}'
+    """
+    found = list(_BOX.finditer(text))
+    if not found:
+        return None
+    rest = text[found[-1].end() :].lstrip()
+    if not rest.startswith("{"):  # "\boxed 7", as a few solutions write
+        return rest.split("$")[0].strip() or None
+    depth = 0
+    for end, brace in enumerate(rest):
+        if end == 0 or rest[end - 1] != "\\":
+            depth += (brace == "{") - (brace == "}")
+        if depth == 0:
+            return rest[1:end].strip() or None
+    return None
 
 
 def answer_score(solution_str: str, ground_truth: str, method: Method) -> RewardResult:

@@ -97,11 +97,7 @@ class RolloutEngine(Protocol):
         ...
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prompt, and reset the hit counters."""
-        ...
-
-    def prefix_cache_hit_rate(self) -> float | None:
-        """Share of prompt tokens served from the cache since its last reset; None when unknown."""
+        """Forget every cached prompt."""
         ...
 
     def shutdown(self) -> None:

@@ -138,10 +138,6 @@ class HfEngine:
     def reset_prefix_cache(self) -> None:
         """Nothing to forget: every call computes its prompts."""
 
-    def prefix_cache_hit_rate(self) -> float | None:
-        """None: this engine shares no prefixes."""
-        return None
-
     def shutdown(self) -> None:
         """Free the engine's memory."""
         self._model = None

@@ -149,8 +149,6 @@ class VllmEngine:
         with runtime.importing():
             from vllm import LLM
 
-        self._prompt_tokens = 0
-        self._cached_tokens = 0
         self.weight_version = 0
         self._lora = options.lora_rank, options.lora_alpha
         self._adapter: Any = None
@@ -208,8 +206,6 @@ class VllmEngine:
         outputs = self._llm.generate(
             prompts, params, use_tqdm=False, lora_request=None if base else self._adapter
         )
-        self._prompt_tokens += sum(len(r.prompt_ids) for r in requests)
-        self._cached_tokens += sum(o.num_cached_tokens or 0 for o in outputs)
         return [
             self._generation(output.outputs[0], request)
             for output, request in zip(outputs, requests, strict=True)
@@ -265,13 +261,12 @@ class VllmEngine:
                 )
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prompt, and reset the hit counters; ModelError if vLLM refuses."""
+        """Forget every cached prompt; ModelError if vLLM refuses."""
         if not self._llm.reset_prefix_cache():
             raise ModelError(
                 "vLLM kept its prefix cache after a weight push",
                 "This is a defect: report it with the versions in provenance.json.",
             )
-        self._prompt_tokens = self._cached_tokens = 0
 
     def sleep(self, level: int) -> None:
         """Give GPU memory back: at level 1 the weights wait on the host, at 2 they are lost."""
@@ -280,10 +275,6 @@ class VllmEngine:
     def wake_up(self, tags: list[str] | None = None) -> None:
         """Take memory again: of ``weights``, of ``kv_cache``, or of both."""
         self._llm.wake_up(tags=tags)
-
-    def prefix_cache_hit_rate(self) -> float | None:
-        """Share of prompt tokens that the prefix cache served since its last reset."""
-        return self._cached_tokens / self._prompt_tokens if self._prompt_tokens else None
 
     def shutdown(self) -> None:
         """Free the engine's memory."""
@@ -314,10 +305,6 @@ class BaseOfEngine:
 
     def reset_prefix_cache(self) -> None:
         """Nothing: each push of an adapter resets the cache."""
-
-    def prefix_cache_hit_rate(self) -> float | None:
-        """None: the engine counts the rollout's prompts, too."""
-        return None
 
     def shutdown(self) -> None:
         """Nothing: the rollout ends its engine."""

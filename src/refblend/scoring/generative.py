@@ -199,11 +199,6 @@ class GenerativeJudge(RequestJudge):
         allowed = o.limits.allowed_length
         return plan_request(self.encoder, question, response, allowed, o.form, o.hard_clip)
 
-    def prefix_cache_hit_rate(self) -> float | None:
-        """The engine's hit rate, if it has a prefix cache."""
-        rate = getattr(self.engine, "prefix_cache_hit_rate", None)
-        return None if rate is None else rate()
-
     def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
         """All requests in one engine call; if it fails, so does every request."""
         kept = list(range(len(requests)))

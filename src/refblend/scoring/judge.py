@@ -35,24 +35,18 @@ class CallStats:
     seconds: float = 0.0
     prompt_tokens: int = 0
     new_tokens: int = 0
-    prefix_cache_hit_rate: float | None = None
-    """Share of prompt tokens served by the cache since its last reset, where it is known."""
 
     @classmethod
     def merged(cls, calls: Sequence["CallStats"]) -> "CallStats":
         """The statistics of one batch that several engines judged side by side."""
         if len(calls) == 1:
             return calls[0]
-        rates = [(c.prefix_cache_hit_rate, c.prompt_tokens) for c in calls]
-        known = [(rate, tokens) for rate, tokens in rates if rate is not None and tokens]
-        hits, prompts = sum(rate * tokens for rate, tokens in known), sum(t for _, t in known)
         return cls(
             samples=sum(c.samples for c in calls),
             requests=sum(c.requests for c in calls),
             seconds=max((c.seconds for c in calls), default=0.0),
             prompt_tokens=sum(c.prompt_tokens for c in calls),
             new_tokens=sum(c.new_tokens for c in calls),
-            prefix_cache_hit_rate=hits / prompts if prompts else None,
         )
 
     @property
@@ -62,14 +56,11 @@ class CallStats:
 
     def metrics(self) -> dict[str, float]:
         """The call's metrics under their names in ``metrics.jsonl``."""
-        metrics = {
+        return {
             "perf/ref_quality/seconds_per_response": self.seconds_per_sample,
             "perf/ref_quality/prompt_tokens": float(self.prompt_tokens),
             "perf/ref_quality/asked_share": self.requests / max(self.samples, 1),
         }
-        if self.prefix_cache_hit_rate is not None:
-            metrics["perf/ref_quality/prefix_cache_hit_rate"] = self.prefix_cache_hit_rate
-        return metrics
 
 
 class Judge(ABC):
@@ -229,10 +220,6 @@ class RequestJudge(Judge):
     def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
         """One result per request, in order; raises only if the machine fails."""
 
-    def prefix_cache_hit_rate(self) -> float | None:
-        """Share of prompt tokens served by a cache since its last reset, if known."""
-        return None
-
     def score(
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int] | None = None
     ) -> list[JudgeResult]:
@@ -251,14 +238,12 @@ class RequestJudge(Judge):
         answers = self.answer([plans[row] for row in rows], [seeds[row] for row in rows])
         found = dict(zip(rows, answers, strict=True))
         submitted = [result for result in answers if result.path != "overlength"]
-        answered = any(result.path != "error" for result in submitted)
         self.last_call = CallStats(
             samples=len(asked),
             requests=len(submitted),
             seconds=time.perf_counter() - start,
             prompt_tokens=sum(result.prompt_tokens for result in submitted),
             new_tokens=sum(result.new_tokens for result in answers),
-            prefix_cache_hit_rate=self.prefix_cache_hit_rate() if answered else None,
         )
         return [
             self._result(plan, found[asked[row]] if row in asked else self.too_long(plan))
