@@ -7,7 +7,6 @@ from refblend.errors import ConfigError
 
 
 def test_carbon_intensity() -> None:
-    assert carbon_intensity("WORLD") == 475
     assert 0 < carbon_intensity("CHE") < carbon_intensity("POL")
     with pytest.raises(ConfigError, match="'XXX'"):
         EnergyMeter("xxx")

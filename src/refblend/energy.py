@@ -20,7 +20,6 @@ from refblend.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-WORLD = "WORLD"
 _SECONDS_BETWEEN_READINGS = 15
 
 
@@ -28,7 +27,7 @@ class EnergyMeter:
     """Measures the block that it manages; :attr:`report` is there afterwards.
 
     Detecting the hardware takes codecarbon 1.4 s on two cores; it happens in a separate thread, so
-    that the block begins at once. ``country``, an ISO 3166 alpha-3 code or ``WORLD``, sets the
+    that the block begins at once. ``country``, an ISO 3166 alpha-3 code, sets the
     carbon intensity; ConfigError for one that codecarbon does not know.
     """
 
@@ -36,7 +35,7 @@ class EnergyMeter:
     """Energies in kWh, emissions in kg CO2-equivalent, and how they were estimated; null where
     codecarbon failed."""
 
-    def __init__(self, country: str = WORLD) -> None:
+    def __init__(self, country: str) -> None:
         self.country = country.upper()
         self._intensity = carbon_intensity(self.country)
 
@@ -48,8 +47,7 @@ class EnergyMeter:
             os.environ.pop(name, None)
         self._begun = time.monotonic()
         self._tracker: Any = OfflineEmissionsTracker(
-            # The country only labels codecarbon's own record; the intensity is the one given.
-            country_iso_code="USA" if self.country == WORLD else self.country,
+            country_iso_code=self.country,
             force_carbon_intensity_g_co2e_kwh=self._intensity,
             tracking_mode="process",
             measure_power_secs=_SECONDS_BETWEEN_READINGS,
@@ -92,13 +90,10 @@ class EnergyMeter:
 def carbon_intensity(country: str) -> float:
     """Grams of CO2-equivalent per kWh of a country, by codecarbon's tables, or ConfigError."""
     tables = resources.files("codecarbon") / "data" / "private_infra"
-    if country == WORLD:
-        sources = json.loads((tables / "carbon_intensity_per_source.json").read_text())
-        return float(sources["world_average"])
     mix = json.loads((tables / "global_energy_mix.json").read_text())
     if country not in mix or mix[country].get("carbon_intensity") is None:
         raise ConfigError(
             f"the energy country {country!r} is not known",
-            f"Use an ISO 3166 alpha-3 code such as CHE or USA, or {WORLD} for the average.",
+            "Use an ISO 3166 alpha-3 code such as CHE or USA.",
         )
     return float(mix[country]["carbon_intensity"])
