@@ -120,7 +120,8 @@ def score_responses(
         raise DataError(
             f"{input}: the column {taken[0]!r} is one that scoring writes", "Rename it."
         )
-    with opening() as judge, step_progress("score", 0, len(frame)) as show:
+    show = step_progress("score", len(frame))
+    with opening() as judge:
         scored = score_corpus(judge, frame, batch_size, progress=show)
     write_table(output, scored)
     return scored

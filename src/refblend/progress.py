@@ -1,33 +1,14 @@
-"""Progress of long loops: a live bar on a terminal, a line every few seconds in a log."""
+"""Progress of long loops: a line every few seconds on standard error."""
 
-import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from collections.abc import Callable
 
 LINE_SECONDS = 10.0
 
 
-@contextlib.contextmanager
-def step_progress(label: str, first: int, last: int) -> Iterator[Callable[..., None]]:
-    """Yield ``show(done, note="")``; ``done`` counts from ``first`` to ``last``."""
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, console=console) as progress:
-            task = progress.add_task(label, total=last, completed=first, note="")
-            yield lambda done, note="": progress.update(task, completed=done, note=note)
-        return
-
+def step_progress(label: str, last: int) -> Callable[..., None]:
+    """``show(done, note="")``, to be called whenever more of the ``last`` steps are done."""
     shown = time.monotonic()
 
     def show(done: int, note: str = "") -> None:
@@ -36,4 +17,4 @@ def step_progress(label: str, first: int, last: int) -> Iterator[Callable[..., N
             shown = time.monotonic()
             print(f"{label}: {done}/{last}  {note}", file=sys.stderr, flush=True)
 
-    yield show
+    return show

@@ -36,7 +36,7 @@ def test_loss_equals_the_slow_sum(model) -> None:
     examples = [stream(i) for i in range(5)]
     examples[0].weights[-1] = 2.5
     slow = sum((slow_loss(model, example) for example in examples), torch.zeros(()))
-    torch.testing.assert_close(weighted_loss(model, examples, pad_id=0), slow, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(weighted_loss(model, examples), slow, rtol=1e-5, atol=1e-4)
 
 
 def test_shared_beginning_gives_the_same_loss_and_gradient(model) -> None:
@@ -48,7 +48,7 @@ def test_shared_beginning_gives_the_same_loss_and_gradient(model) -> None:
     losses, gradients = [], []
     for examples in (plain, shared):
         model.zero_grad()
-        loss = weighted_loss(model, examples, pad_id=0)
+        loss = weighted_loss(model, examples)
         loss.backward()
         losses.append(loss.detach())
         gradients.append(gradient(model))
@@ -60,4 +60,4 @@ def test_loss_that_is_not_finite_stops(model) -> None:
     with torch.no_grad():
         model.model.norm.weight.fill_(float("nan"))
     with pytest.raises(ModelError, match="the loss is nan at step 0"):
-        train(model, stream, SCHEDULE, 0, "test")
+        train(model, stream, SCHEDULE, "test")

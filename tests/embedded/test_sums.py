@@ -140,8 +140,7 @@ def test_bfloat16_passes_keep_float32_weights(recipe, tokenizer) -> None:
         model = build_model(recipe.architecture, tokenizer, seed=1)
         before = {name: value.clone() for name, value in model.state_dict().items()}
         schedule = PhaseRecipe(steps=8, batch_size=4, learning_rate=1e-5, warmup_steps=0)
-        pad = tokenizer.pad_token_id
-        result, optimizer = train(model, stream, schedule, pad, "test", bfloat16)
+        result, optimizer = train(model, stream, schedule, "test", bfloat16)
         assert all(p.dtype == torch.float32 for p in model.parameters())
         assert all(s["exp_avg"].dtype == torch.float32 for s in optimizer.state.values())
         changes = [model.state_dict()[name] - value for name, value in before.items()]

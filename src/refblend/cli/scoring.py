@@ -128,7 +128,8 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
 
     frame = results.load(corpus)
     total = len(FORMS) * len(frame)
-    with setup.open_generative() as judge, step_progress("judge quality", 0, total) as told:
+    told = step_progress("judge quality", total)
+    with setup.open_generative() as judge:
         forms, scored = measure_quality(judge, frame, progress=told)
         content = {"max_new_tokens": judge.options.limits.max_new_tokens, "forms": forms}
     results.write(setup, corpus, frame, content, scored)
@@ -145,8 +146,8 @@ def robustness(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None
     frame = results.load(corpus)
     with setup.open_generative() as judge:
         total = len(robustness_arms(judge.options)) * len(frame)
-        with step_progress("experiment D", 0, total) as told:
-            table, scored = run_robustness(judge, frame, progress=told)
+        told = step_progress("experiment D", total)
+        table, scored = run_robustness(judge, frame, progress=told)
         content = _asked(judge)
     times = table.set_index("arm").pop("seconds_per_response")
     content |= {"arms": table.drop(columns=times.name), "by_length": by_length(scored)}
@@ -168,7 +169,8 @@ def attacks(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
         )
     total = (len(ATTACKS) + 1) * len(frame)
     questions, responses = frame["question"].tolist(), frame["response"].tolist()
-    with setup.open_generative() as judge, step_progress("attacks", 0, total) as told:
+    told = step_progress("attacks", total)
+    with setup.open_generative() as judge:
         table, scored = measure_attacks(judge, questions, responses, progress=told)
         content = _asked(judge) | {"attacks": table}
     results.write(setup, corpus, frame, content, scored)

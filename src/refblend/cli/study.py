@@ -157,9 +157,9 @@ def redraw(scale: Scale, names: Names = None, out: OutFolder = None) -> None:
     """Write all tables, figures and reports anew from the archive, without any run or model."""
     from refblend.study.report.build import REPORTS, Archive
 
-    with step_progress("reports", 0, len(names or REPORTS) + 1) as show:
-        for done, written in enumerate(Archive.read(_place(scale)).redraw(names or (), out), 1):
-            show(done, str(written))
+    show = step_progress("reports", len(names or REPORTS) + 1)
+    for done, written in enumerate(Archive.read(_place(scale)).redraw(names or (), out), 1):
+        show(done, str(written))
 
 
 @app.command(epilog=_example("recommend M3 --scale cpu --out recommended"))

@@ -79,8 +79,8 @@ def train_actor(
     )
 
     def run(phase: PhaseRecipe, name: str, render: Render) -> TrainingResult:
-        stream, pad = demonstration_stream(recipe, tokenizer, name, render), tokenizer.pad_token_id
-        return train(model, stream, phase, pad, f"actor {name}", recipe.bfloat16)[0]
+        stream = demonstration_stream(recipe, tokenizer, name, render)
+        return train(model, stream, phase, f"actor {name}", recipe.bfloat16)[0]
 
     def save(path: Path, what: str, steps: int) -> None:
         facts = {

@@ -40,13 +40,11 @@ def measure_actor(
     many = [prompt for prompt in prompts for _ in range(samples)]
     eos = tokenizer.eos_token_id
     drawn = Sampling(max_new_tokens, 1.0, derive_seed(seed, "quality"))
-    with step_progress("actor answers", 0, len(prompts) + len(many)) as show:
-        greedy = generate(
-            model, prompts, Sampling(max_new_tokens), eos, lambda done: show(done, "greedy")
-        )
-        sampled = generate(
-            model, many, drawn, eos, lambda done: show(len(prompts) + done, "sampled")
-        )
+    show = step_progress("actor answers", len(prompts) + len(many))
+    greedy = generate(
+        model, prompts, Sampling(max_new_tokens), eos, lambda done: show(done, "greedy")
+    )
+    sampled = generate(model, many, drawn, eos, lambda done: show(len(prompts) + done, "sampled"))
     return _summarize(tokenizer, rows, greedy, sampled)
 
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qw
 
 from refblend.embedded.recipe import ArchitectureRecipe, EmbeddedConfig
 from refblend.errors import ModelError, first_line
+from refblend.rollout.model_dir import check_model_dir
 from refblend.seeding import derive_seed
 
 
@@ -52,12 +53,7 @@ def random_qwen2(
 
 def load_model(path: str | os.PathLike[str]) -> Any:
     """Load a causal language model from a local directory, float32; ModelError if it cannot be."""
-    path = Path(path)
-    if not (path / "config.json").is_file() or not any(path.glob("*.safetensors")):
-        raise ModelError(
-            f"{path} is not a model directory (config.json and *.safetensors)",
-            "Train it with `refblend models actor` or `refblend models judge`, or give another.",
-        )
+    path = check_model_dir(os.fspath(path), "model")
     try:
         return AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, local_files_only=True, use_safetensors=True

@@ -131,18 +131,18 @@ def _sample(
 ) -> list[Pair]:
     asked = [problem for problem in problems for _ in range(count)]
     prompts = [encode_chat(tokenizer, [{"role": "user", "content": p.prompt}]) for p in asked]
-    with step_progress(f"responses of {source}", 0, len(prompts)) as show:
-        outputs = generate(
-            model,
-            prompts,
-            Sampling(
-                recipe.judge_data.max_response_tokens,
-                temperature=1.0,
-                seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
-            ),
-            tokenizer.eos_token_id,
-            progress=show,
-        )
+    show = step_progress(f"responses of {source}", len(prompts))
+    outputs = generate(
+        model,
+        prompts,
+        Sampling(
+            recipe.judge_data.max_response_tokens,
+            temperature=1.0,
+            seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
+        ),
+        tokenizer.eos_token_id,
+        progress=show,
+    )
     texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in outputs]
     return [Pair(p, text, source) for p, text in zip(asked, texts, strict=True)]
 

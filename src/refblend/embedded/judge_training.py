@@ -109,10 +109,8 @@ def train_judge(
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup_steps,
     )
-    pad, label = tokenizer.pad_token_id, f"judge {strength}"
-    result, optimizer = train(
-        model, stream, schedule, pad, label, recipe.bfloat16, first, optimizer
-    )
+    label = f"judge {strength}"
+    result, optimizer = train(model, stream, schedule, label, recipe.bfloat16, first, optimizer)
 
     def save_companions(directory: Path) -> None:
         torch.save(optimizer.state_dict(), directory / OPTIMIZER_FILE)

@@ -76,11 +76,11 @@ def split_by_tokens(examples: Sequence[Example], budget: int) -> list[list[Examp
     return parts
 
 
-def weighted_loss(model: Any, examples: Sequence[Example], pad_id: int) -> torch.Tensor:
+def weighted_loss(model: Any, examples: Sequence[Example]) -> torch.Tensor:
     """Sum over response tokens of weight × negative log-likelihood (a scalar)."""
     n_shared = examples[0].n_shared
     width = max(len(example.token_ids) for example in examples) - n_shared
-    ids = torch.full((len(examples), width), pad_id, dtype=torch.long)
+    ids = torch.zeros((len(examples), width), dtype=torch.long)  # any token will do for padding
     weights = torch.zeros((len(examples), width))
     for row, example in enumerate(examples):
         own = example.token_ids[n_shared:]
@@ -106,7 +106,6 @@ def train(
     model: Any,
     stream: Callable[[int], Example],
     schedule: PhaseRecipe,
-    pad_id: int,
     label: str,
     bfloat16: bool = False,
     first_step: int = 0,
@@ -124,22 +123,20 @@ def train(
     optimizer = optimizer or make_optimizer(model, schedule.learning_rate, bfloat16)
     result = TrainingResult(0.0, 0)
     start = time.monotonic()
-    with step_progress(label, first_step, schedule.steps) as show:
-        for step in range(first_step, schedule.steps):
-            for group in optimizer.param_groups:
-                group["lr"] = _learning_rate(schedule, step)
-            numbers = range(step * schedule.batch_size, (step + 1) * schedule.batch_size)
-            batch = [stream(number) for number in numbers]
-            with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
-                loss = _update(model, optimizer, batch, pad_id)
-            if loss != loss or loss == float("inf"):
-                raise ModelError(
-                    f"{label}: the loss is {loss} at step {step}", "Lower learning_rate."
-                )
-            result.losses.append(loss)
-            result.tokens += sum(len(example.token_ids) for example in batch)
-            elapsed = time.monotonic() - start
-            show(step + 1, f"loss {loss:.3f}  {result.tokens / elapsed:,.0f} tokens/s")
+    show = step_progress(label, schedule.steps)
+    for step in range(first_step, schedule.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = _learning_rate(schedule, step)
+        numbers = range(step * schedule.batch_size, (step + 1) * schedule.batch_size)
+        batch = [stream(number) for number in numbers]
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            loss = _update(model, optimizer, batch)
+        if loss != loss or loss == float("inf"):
+            raise ModelError(f"{label}: the loss is {loss} at step {step}", "Lower learning_rate.")
+        result.losses.append(loss)
+        result.tokens += sum(len(example.token_ids) for example in batch)
+        elapsed = time.monotonic() - start
+        show(step + 1, f"loss {loss:.3f}  {result.tokens / elapsed:,.0f} tokens/s")
     result.seconds = time.monotonic() - start
     model.eval()
     return result, optimizer
@@ -152,14 +149,12 @@ def _learning_rate(schedule: PhaseRecipe, step: int) -> float:
     return schedule.learning_rate * min(1.0, up, down)
 
 
-def _update(
-    model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[Example], pad_id: int
-) -> float:
+def _update(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[Example]) -> float:
     total_weight = sum(sum(example.weights[1:]) for example in batch)
     optimizer.zero_grad(set_to_none=True)
     total = 0.0
     for part in split_by_tokens(batch, TOKEN_BUDGET):
-        loss = weighted_loss(model, part, pad_id) / total_weight
+        loss = weighted_loss(model, part) / total_weight
         loss.backward()
         total += loss.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
