@@ -5,7 +5,6 @@
 `merged` the judge is an engine of its own. Memory is that of all processes, as a proportional set.
 """
 
-import json
 import tempfile
 from pathlib import Path
 
@@ -13,16 +12,10 @@ import common
 import real_size
 import runs
 
-from refblend.config.root import OF_AN_ENGINE
-from refblend.config.scoring import SCORING_KEY, ScoringConfig
+from refblend.config.scoring import SCORING_KEY
 
 GOAL = 1.0
 STEPS = 3
-WITHOUT = [
-    f"{SCORING_KEY}.{name}={json.dumps(ScoringConfig().model_dump()[name])}"
-    for name in OF_AN_ENGINE
-]
-"""An engine's settings at their defaults, for the judge that has none."""
 
 
 def main() -> None:
@@ -38,7 +31,6 @@ def main() -> None:
                 f"actor_rollout_ref.rollout.lora={lora}",
                 "algorithm.ref_quality_score.enable=true",
                 *(f"{SCORING_KEY}.kind=reference", f"{SCORING_KEY}.model_path=null"),
-                *(WITHOUT if lora == "adapter" else []),
             ]
             found[engines] = runs.peak_gib(runs.start_training(settings, job.configs))
     rows = [[engines, held] for engines, held in found.items()]
