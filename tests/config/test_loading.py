@@ -129,6 +129,7 @@ WRONG_VALUES = {
     f"{ROLLOUT}.lora=adapter": "rank from 1 to 512",
     f"{ADAPTER}; {ROLLOUT}.name=hf": "rollout.name is hf",
     f"{REFERENCE}; {QUALITY}.scoring.model_path=models/judge": "Leave model_path out",
+    f"{ADAPTER}; {REFERENCE}; {QUALITY}.scoring.model_path=null": "max_model_len has no effect",
 }
 """What is set, and the parts of the message."""
 

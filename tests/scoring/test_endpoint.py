@@ -125,6 +125,22 @@ def test_a_lasting_failure_is_a_result_and_the_others_are_scored(endpoint: Endpo
     assert len(endpoint.bodies) == 3
 
 
+def test_of_an_endpoint_that_hangs_one_round_is_asked(endpoint: Endpoint) -> None:
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        time.sleep(0.0 if "fine" in content(body) else 1.5)
+        return 200, completion("\\box{0.75}")
+
+    endpoint.answer = answer
+    j = judge(endpoint, {"timeout_s": 0.5, "max_retries": 0, "concurrency": 2})
+    results = j.score(["q"] * 9, [f"a{i}" for i in range(9)])
+    assert all(r.path == "error" and "in time" in r.raw for r in results)
+    assert len(endpoint.bodies) == 2
+    # The next batch is asked again, and one that hangs among others costs only its own score.
+    responses = ["fine 1", "a", "fine 2", "fine 3", "fine 4"]
+    results = j.score(["q"] * 5, responses)
+    assert [r.valid for r in results] == ["fine" in text for text in responses]
+
+
 @pytest.mark.parametrize(
     "body",
     [

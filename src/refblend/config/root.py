@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from refblend.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig
+from refblend.config.actor_rollout_ref import ActorRolloutRefConfig, CriticConfig, EngineConfig
 from refblend.config.algorithm import AlgorithmConfig
 from refblend.config.base import Fraction, PositiveInt, Section
 from refblend.config.scoring import SCORING_KEY
@@ -14,6 +14,11 @@ from refblend.documents import flatten, show
 
 MAX_VLLM_RANK = 512
 """Of an adapter in vLLM."""
+OF_AN_ENGINE = (
+    *("timeout_s", "resource_pool", "max_model_len", "gpu_memory_utilization"),
+    *(name for name in EngineConfig.model_fields if name != "sleep"),
+)
+"""Settings of ``scoring`` for a judge's own engine."""
 
 
 class DataConfig(Section):
@@ -262,6 +267,14 @@ class RefblendConfig(Section):
                 f"{SCORING_KEY}.model_path={scoring.model_path}, but with kind=reference the judge "
                 "is the actor's starting model: leave model_path out, or set kind=vllm"
             )
+        if self.shares_judge:
+            default = type(scoring)()
+            for name in OF_AN_ENGINE:
+                if getattr(scoring, name) != getattr(default, name):
+                    yield (
+                        f"{SCORING_KEY}.{name} has no effect, since the rollout engine is the "
+                        "judge: leave it out, or set actor_rollout_ref.rollout.lora=merged"
+                    )
 
     def _home_directories(self) -> Iterator[str]:
         for key, value in flatten(self.resolved()).items():

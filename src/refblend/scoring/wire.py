@@ -142,23 +142,52 @@ class Wire:
             max_retries=http.max_retries,
             http_client=_Client(),
         )
-        self._turns = asyncio.Semaphore(http.concurrency)
+        self._turns, self._news = asyncio.Semaphore(http.concurrency), asyncio.Condition()
+        self._under_way = 0
+        self._lost: APIConnectionError | None = None
+        self._losses = 0
 
     def ask(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer | OpenAIError | ValueError]:
-        """The endpoint's answer to each request, or why there is none."""
+        """The endpoint's answer to each request, or why there is none.
+
+        After a request without an answer no further ones are sent until another one in flight is
+        answered. If none is, the endpoint counts as gone, and the waiting requests fail unsent.
+        """
 
         async def all_of_them() -> list[Answer | OpenAIError | ValueError]:
-            return await asyncio.gather(*map(self._in_turn, bodies))
+            before = self._losses
+            return await asyncio.gather(*(self._in_turn(body, before) for body in bodies))
 
         return self._finished(all_of_them())
 
-    async def _in_turn(self, body: Mapping[str, Any]) -> Answer | OpenAIError | ValueError:
+    async def _in_turn(
+        self, body: Mapping[str, Any], losses_before: int
+    ) -> Answer | OpenAIError | ValueError:
+        def lost() -> APIConnectionError | None:
+            return self._lost if self._losses > losses_before else None
+
         async with self._turns:
+            async with self._news:
+                await self._news.wait_for(lambda: lost() is None or self._under_way == 0)
+            if (gone := lost()) is not None:
+                return gone
+            self._under_way += 1
+            result: Answer | OpenAIError | ValueError | None = None
             try:
-                raw = await self._client.chat.completions.with_raw_response.create(**body)
-                return Answer.model_validate_json(raw.content)
+                result = await self._answer(body)
             except (OpenAIError, ValueError) as error:
-                return error
+                result = error
+            finally:  # it may be cancelled
+                self._under_way -= 1
+                self._lost = result if isinstance(result, APIConnectionError) else None
+                self._losses += self._lost is not None
+                async with self._news:
+                    self._news.notify_all()
+            return result
+
+    async def _answer(self, body: Mapping[str, Any]) -> Answer:
+        raw = await self._client.chat.completions.with_raw_response.create(**body)
+        return Answer.model_validate_json(raw.content)
 
     def _finished(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of ``work``; interrupting this thread cancels it."""
