@@ -62,7 +62,7 @@ def gains_by_hand(frame: pd.DataFrame, seed: int) -> np.ndarray:
     ],
 )
 def test_where_no_blend_is_best_the_intervals_of_all_blends_decide(made, verdict):
-    frame = rollouts(**made)
+    frame = rollouts(**made).drop(columns="length")
     advice = refblend.advise(frame)
     curve = advice.curves[0].alignment
     assert max(curve) == curve[0], "no blend is best, or the test says nothing"
@@ -75,6 +75,22 @@ def test_where_no_blend_is_best_the_intervals_of_all_blends_decide(made, verdict
     assert advice.verdict == verdict
     assert (np.quantile(gains, 0.975, axis=0).max() < 0.02) == (verdict == "leave")
     assert (advice.prompts_needed is None) == (verdict == "leave")
+
+
+def test_the_best_blend_is_the_best_of_all_kinds_above_zero():
+    # An all but exact reward, half of the groups without signal: only mixed groups bear a blend.
+    frame = rollouts(prompts=40, flip=0.0, skill=0.1, seed=3)
+    frame.loc[frame.prompt_id % 2 == 1, ["truth", "reward"]] = 1.0
+    advice = refblend.advise(frame, mixed_groups=True)
+    best = max(max(curve.alignment[1:]) for curve in advice.curves)
+    assert advice.groups == "mixed"
+    assert advice.gain == pytest.approx(best - advice.unblended)
+
+
+def test_prompts_may_be_numbers_or_text():
+    frame = rollouts(prompts=30)
+    named = frame.assign(prompt_id=frame.prompt_id.astype(str))
+    assert refblend.advise(frame) == refblend.advise(named)
 
 
 def test_too_few_labels_say_how_many_would_do():

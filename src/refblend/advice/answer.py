@@ -129,20 +129,22 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
     counts = resampled(samples.prompts)
     point, drawn = sums.alignment(), sums.alignment(counts)
     best = _best(point)
+    gains = point - point[0]
+    lows, highs = np.nanquantile(drawn - drawn[:, :1], [0.025, 0.975], axis=0)
+    gain, low, high = (float(values[best]) for values in (gains, lows, highs))
     kind = best - best % len(WEIGHTS)
-    blended = slice(kind + 1, kind + len(WEIGHTS))  # every weight above 0 of the best kind
-    gains = point[blended] - point[0]
-    lows, highs = np.nanquantile(drawn[:, blended] - drawn[:, :1], [0.025, 0.975], axis=0)
-    at = best - blended.start
-    gain, low, high = (float(values[at]) for values in (gains, lows, highs))
-    near = [w for w, value in zip(WEIGHTS[1:], gains, strict=True) if value >= gain - NEAR_BEST]
+    near = [
+        w
+        for w, value in zip(WEIGHTS, gains[kind:], strict=False)
+        if w and value >= gain - NEAR_BEST
+    ]
     decided: Verdict = "undecided"
     if np.nanmax(highs) < MATTERS:
         decided = "leave"
     elif low > 0 and max(gain, high) >= MATTERS:
         decided = "blend"
     labelled = int((sums.truth > 0).sum())
-    needed = None if decided != "undecided" else _needed(samples, gains, lows, highs, at)
+    needed = None if decided != "undecided" else _needed(samples, gains, lows, highs, best)
     map_gain, map_low, map_high = _headroom(samples, sums, counts, norm_by_std)
     return Advice(
         verdict=decided,
@@ -179,7 +181,15 @@ def samples_of(frame: pd.DataFrame) -> Samples:
             f"the rollouts lack {', '.join(sorted(missing))}",
             "Give one row per response with prompt_id, reward, judge_score and truth.",
         )
+    if frame["judge_score"].isna().all():
+        raise DataError(
+            "the rollouts have no judge's scores",
+            "Judge a file of them with `refblend score --output judged.parquet`, then give advise "
+            "judged.parquet and --column judge_score=score.",
+        )
     whole = frame.dropna(subset=["prompt_id", "reward", "judge_score"])
+    # As text, so that the same prompts are drawn however they are named.
+    whole = whole.assign(prompt_id=whole["prompt_id"].astype(str))
     keys = [name for name in ("prompt_id", "step") if name in whole.columns]
     size = whole.groupby(keys, dropna=False).prompt_id.transform("size")
     whole = whole[size > 1].sort_values(keys, kind="stable")
@@ -212,11 +222,10 @@ def samples_of(frame: pd.DataFrame) -> Samples:
 
 def _best(point: Array) -> int:
     """The best weight above 0 of the simplest kind of blend that is as good as any."""
-    for start in range(0, len(point), len(WEIGHTS)):
-        kind = point[start : start + len(WEIGHTS)]
-        if np.nanmax(kind) >= np.nanmax(point) - NEAR_BEST:
-            break
-    return start + 1 + int(np.nanargmax(kind[1:]))
+    kinds = point.reshape(-1, len(WEIGHTS))[:, 1:]
+    peaks = np.nanmax(kinds, axis=1)
+    kind = int(np.argmax(peaks >= np.nanmax(peaks) - NEAR_BEST))
+    return kind * len(WEIGHTS) + 1 + int(np.nanargmax(kinds[kind]))
 
 
 def _check_labels(samples: Samples, sums: PromptSums) -> None:
@@ -225,8 +234,8 @@ def _check_labels(samples: Samples, sums: PromptSums) -> None:
         raise DataError(
             f"{informative} prompts have both right and wrong responses with a known truth; "
             f"{FEW_PROMPTS} are the least",
-            "Label all responses of more prompts, of those first whose answers differ, or read "
-            "more steps: --steps.",
+            "Read more steps (--steps), or label all responses of more prompts, first of those "
+            "whose answers differ.",
         )
     if not np.isfinite(sums.alignment()[0]):
         raise DataError(
