@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +74,39 @@ def test_more_than_are_visible_are_refused(monkeypatch):
 def test_the_callers_devices_are_respected(monkeypatch, named, seen):
     monkeypatch.setenv(devices.VISIBLE, named)
     assert devices.visible_devices() == seen
+
+
+@pytest.fixture
+def machine(monkeypatch) -> dict[str, float]:
+    """Pretended GPUs of 24 and 80 GiB, and what is in use there."""
+    sizes, used = {"GPU-a1": 24, "GPU-b2": 80}, {"GPU-a1": 0.1, "GPU-b2": 0.1}
+    info = lambda name: SimpleNamespace(total=sizes[name] * 2**30, used=used[name] * 2**30)  # noqa: E731
+    monkeypatch.setattr(devices, "_ask_devices", lambda ask: list(map(ask, sizes)))
+    monkeypatch.setattr(devices.pynvml, "nvmlDeviceGetMemoryInfo", info)
+    monkeypatch.setattr(devices.pynvml, "nvmlDeviceGetUUID", lambda name: name)
+    return used
+
+
+@pytest.mark.parametrize(
+    ("named", "sizes"),
+    [("1", [80]), ("0", [24]), ("GPU-b", [80]), ("MIG-c", [24]), ("1,0", [24, 80]), ("", [])],
+)
+def test_sizes_are_those_of_the_visible_devices(machine, monkeypatch, named, sizes):
+    monkeypatch.setenv(devices.VISIBLE, named)
+    assert devices.device_sizes() == [size * 2**30 for size in sizes]
+
+
+def test_a_lease_waits_for_the_memory_of_the_job_before(machine, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv(devices.VISIBLE, "GPU-b2")
+    monkeypatch.setenv(devices.FOLDER, str(tmp_path))
+    machine["GPU-b2"] = 60
+    monkeypatch.setattr(devices.time, "sleep", lambda s: machine.update({"GPU-b2": 0.1}))
+    assert devices.lease(1) == ["GPU-b2"]
+    assert capsys.readouterr().err == "waiting for memory of GPU GPU-b2\n"
+
+
+def test_shares_make_up_whole_devices_whatever_floats_add_to():
+    assert [devices.whole(s) for s in (0.0, 0.4 + 0.2 + 0.3 + 0.1, 1.05, 2)] == [0, 1, 2, 2]
 
 
 def test_a_command_without_gpus_runs_as_it_is(tmp_path):

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from refblend.errors import ConfigError, ResourceError
 from refblend.rollout.model_dir import count_parameters
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.study.design.workflow import gpus_to_train
 from refblend.trainer.step_metrics import training_devices
 from refblend.workers import pools as pools_module
+from refblend.workers.cluster import ray_cluster
+from refblend.workers.groups import WorkerProcess
 from refblend.workers.pools import ResourcePools, check_machine, check_resources, plan_pools, totals
 from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, ROLES, TRAINER_BASE, roles_of
 
@@ -61,6 +65,34 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
     assert totals(plan_pools(config)) == (5.0, 6.25)
     assert training_devices(config) == 6, "the judge's is none of them"
     assert training_devices(tiny_config()) == 1, "on the CPU"
+
+
+@pytest.mark.engine
+def test_ray_spreads_ranks_over_gpus_with_engines_beside_them_and_hides_them_from_others(
+    tiny_config, monkeypatch
+):
+    """Pretended GPUs: without any Ray would leave all of them to the judge."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    rollout = "actor_rollout_ref.rollout"
+    shares = [f"{FSDP}.world_size=2", f"{FSDP}.num_gpus_per_worker=0.6", f"{rollout}.num_gpus=0.4"]
+    config = tiny_config(*shares, f"{rollout}.num_engines=2", "ray.object_store_memory_mb=80")
+    assert gpus_to_train(config) == 2
+    seen = {}
+    with ray_cluster(config.ray, *totals(plan_pools(config))):
+        pools, processes = ResourcePools(config), []
+        for role in roles_of(config):
+            for place in pools.places(role.name):
+                how = {"num_cpus": place.bundle.cpus, "num_gpus": place.bundle.gpus}
+                one = ray.remote(WorkerProcess).options(**how, scheduling_strategy=place.strategy)
+                processes.append(one.remote())
+                ray.get(processes[-1].start.remote("os:getenv", 1, "CUDA_VISIBLE_DEVICES"))
+                answer, _ = processes[-1].call.remote("strip")
+                seen.setdefault(role.name, []).append(ray.get(answer))
+    assert {role: sorted(names) for role, names in seen.items()} == {
+        "actor": ["3", "5"],
+        "rollout": ["3", "5"],
+        "judge": [""],
+    }
 
 
 @pytest.mark.parametrize(

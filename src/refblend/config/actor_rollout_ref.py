@@ -79,10 +79,10 @@ class FsdpConfig(Section):
     """GPUs reserved for each process; 0 places it on the CPU."""
 
     def _misfits(self) -> Iterator[str]:
-        if self.world_size > 1 and 0 < self.num_gpus_per_worker < 1:
+        if self.world_size > 1 and 0 < self.num_gpus_per_worker <= 0.5:
             yield (
                 f"num_gpus_per_worker={self.num_gpus_per_worker} would put several of the "
-                f"{self.world_size} ranks on one GPU, which NCCL cannot do: set it to 1, or "
+                f"{self.world_size} ranks on one GPU, which NCCL cannot do: set it above 0.5, or "
                 "world_size to 1"
             )
         if self.world_size % self.replicas:

@@ -7,6 +7,7 @@ many this process may use; with ``COUNT COMMAND…`` it waits for that many and 
 
 import contextlib
 import fcntl
+import math
 import os
 import sys
 import time
@@ -25,6 +26,8 @@ FOLDER = "REFBLEND_LEASES"
 """Environment variable: another folder for the lock files."""
 PRETENDED = "REFBLEND_PRETENDED_GPUS"
 POLL_S = 1.0
+FREE_S = 60
+"""How long to wait for a leased device's memory, in seconds."""
 
 
 def visible_devices() -> list[str]:
@@ -36,15 +39,22 @@ def visible_devices() -> list[str]:
     return [name for name in names if name not in ("", "-1", "NoDevFiles")]
 
 
+def whole(shares: float) -> int:
+    """Devices that make up a sum of shares, which floats may give as 1.0000000000000002."""
+    return math.ceil(round(shares, 4))
+
+
 def device_sizes() -> list[float]:
-    """Bytes of as many devices as this process may use, the machine's smallest first.
+    """Bytes of the devices that this process may use, the smallest first.
+
+    One that NVML does not know, such as a part of a GPU (MIG), counts as the machine's smallest.
 
     ``REFBLEND_PRETENDED_GPUS`` has the sizes in GiB, e.g. ``80,80``, of GPUs to plan for.
     """
     if pretended := os.environ.get(PRETENDED):
         return sorted(float(size) * 2**30 for size in pretended.split(","))
-    sizes = _ask_devices(lambda handle: float(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
-    return sorted(sizes)[: len(visible_devices())]
+    sizes = _memory("total")
+    return sorted(sizes.get(_uuid(n), min(sizes.values())) for n in visible_devices() if sizes)
 
 
 def lease(count: int) -> list[str]:
@@ -63,6 +73,14 @@ def lease(count: int) -> list[str]:
                 f"waiting for {count} of the GPUs {','.join(devices)}", file=sys.stderr, flush=True
             )
             told = True
+        time.sleep(POLL_S)
+    # A job's lease ends before the processes that its Ray started are gone; other programs stay.
+    for second in range(FREE_S):
+        used = _memory("used")
+        if max((used.get(_uuid(name), 0.0) for name in taken), default=0.0) < 2**30:
+            break
+        if not second:
+            print(f"waiting for memory of GPU {','.join(taken)}", file=sys.stderr, flush=True)
         time.sleep(POLL_S)
     return taken
 
@@ -92,9 +110,7 @@ def _try(devices: list[str], count: int) -> list[str] | None:
 def _opened(device: str) -> int:
     """The lock file of a device, opened and created if missing."""
     folder = Path(os.environ.get(FOLDER, "/tmp/refblend-gpus"))
-    uuids = _uuids()
-    known = device.isdecimal() and int(device) < len(uuids)
-    file = folder / f"{uuids[int(device)] if known else device}.lock"
+    file = folder / f"{_uuid(device)}.lock"
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True)
@@ -106,6 +122,20 @@ def _opened(device: str) -> int:
         raise ResourceError(
             f"{file} cannot be opened ({error.strerror})", f"Name another folder by {FOLDER}."
         ) from None
+
+
+def _uuid(device: str) -> str:
+    """NVML's name of a device that is named by its number or the beginning of that name."""
+    uuids = _uuids()
+    if device.isdecimal():
+        return uuids[int(device)] if int(device) < len(uuids) else device
+    return next((uuid for uuid in uuids if uuid.startswith(device)), device)
+
+
+def _memory(kind: str) -> dict[str, float]:
+    """Bytes of each device, ``total`` or ``used``, by NVML's name; empty without a driver."""
+    sizes = _ask_devices(lambda handle: getattr(pynvml.nvmlDeviceGetMemoryInfo(handle), kind))
+    return dict(zip(_uuids(), map(float, sizes), strict=True))
 
 
 def _uuids() -> list[str]:

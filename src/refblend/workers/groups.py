@@ -20,6 +20,7 @@ from ray.util import get_node_ip_address
 from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.errors import RefblendError, first_line
+from refblend.lifecycle.devices import VISIBLE
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers import rendezvous
@@ -88,6 +89,8 @@ class WorkerProcess:
     def start(self, worker: str, num_threads: int, *arguments: Any) -> None:
         """Make the worker; the first call."""
         os.environ.update(runtime.process_environment(num_threads))
+        if not ray.get_runtime_context().get_accelerator_ids()["GPU"]:
+            os.environ[VISIBLE] = ""  # Ray hides nothing from a process without GPUs
         module, name = worker.split(":")
         with runtime.importing():
             made = getattr(importlib.import_module(module), name)

@@ -4,7 +4,6 @@ The models are the one source of the JSON schemas in ``workflow/schemas``
 (``refblend study schemas`` writes them; a test keeps the two in step).
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -106,12 +105,16 @@ def json_schemas() -> dict[str, dict[str, Any]]:
 
 def gpus_to_train(config: RefblendConfig) -> int:
     """GPUs that a run needs, where roles that share one are counted together."""
-    if not config.actor_rollout_ref.rollout.num_gpus:
+    policy, scoring = config.actor_rollout_ref, config.algorithm.ref_quality_score.scoring
+    groups = (policy.actor, policy.ref, config.critic)
+    shares = [group.fsdp_config.num_gpus_per_worker for group in groups]
+    if not any((policy.rollout.num_gpus, scoring.num_gpus, *shares)):
         return 0
+    from refblend.lifecycle.devices import whole
     from refblend.workers.roles import roles_of  # takes seconds, which scales without GPUs save
 
     asked = [role.processes(config) for role in roles_of(config)]
-    return math.ceil(sum(processes.count * processes.gpus for processes in asked))
+    return whole(sum(processes.count * processes.gpus for processes in asked))
 
 
 def gpus_to_test(config: RefblendConfig) -> int:
