@@ -87,6 +87,21 @@ def test_engines_that_sleep_take_turns_and_others_add_up(tmp_path):
     assert peak(awake) > peak(sleeping) + 25 * GIB
 
 
+def test_passes_of_actor_and_reference_add_up(tmp_path):
+    alone = peak(gpu_needs(scale_gpu(tmp_path, "1.5B"), 16 * GIB))
+    kl = "algorithm.use_kl_in_reward=true"
+    with_kl = gpu_needs(scale_gpu(tmp_path / "kl", "1.5B", kl), 16 * GIB)
+    reference = next(need for need in with_kl if need.role == "ref")
+    assert peak(with_kl) == pytest.approx(alone + reference.kept + reference.working)
+
+
+def test_a_rank_has_the_whole_model_before_it_is_split(tmp_path):
+    fsdp = "actor_rollout_ref.actor.fsdp_config"
+    ranks = (f"{fsdp}.world_size=8", f"{fsdp}.num_gpus_per_worker=0.6")
+    actor = gpu_needs(scale_gpu(tmp_path, "7B", *ranks), 80 * GIB)[0]
+    assert actor.kept + actor.working == pytest.approx(4 * QWEN["7B"][0] + GIB / 2)
+
+
 def test_a_share_below_the_weights_is_refused(tmp_path):
     key = "algorithm.ref_quality_score.scoring.gpu_memory_utilization"
     with pytest.raises(ResourceError, match=f"judge needs .*{key}=0.05"):

@@ -111,6 +111,11 @@ def test_the_head_works_in_chunks(tiny_model_dir, sequences, monkeypatch):
     # 39 tokens in chunks of 6, each computed again in the backward pass.
     assert sorted(sizes) == sorted([6] * 12 + [3] * 2)
     torch.testing.assert_close(in_chunks, whole, atol=1e-5, rtol=1e-6)
+    # Off the CPU few tokens go the same way, on which the formula of GPU memory counts.
+    monkeypatch.setitem(networks.MAX_CHUNK_LOGITS, "meta", 2**29)
+    monkeypatch.setattr(networks, "chunked_log_probs", lambda head, hidden, *_: (hidden, hidden))
+    few = torch.empty(1, policy.lm.config.hidden_size, device="meta")
+    assert policy._log_probs(few, few)[0] is few
 
 
 @pytest.mark.parametrize("kind", ["policy", "value"])

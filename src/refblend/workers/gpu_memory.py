@@ -8,12 +8,14 @@ With N parameters, hidden size H, MLP size I, L layers and vocabulary V, a devic
     a pass            tokens × 2 (12 H + 4 I) × layers kept, and 2 H L with checkpointing
     the head         10 × min(2²⁹, tokens × V) + 4 V H    logits in bfloat16 and twice in float32
     an engine         its share of the device, gpu_memory_utilization
-    a process         0.5 GiB for CUDA itself
+    a process         0.5 GiB for CUDA itself, which vLLM does not count in its share
 
 Layers kept are L, or one with ``enable_gradient_checkpointing``; in float32 a pass takes twice as
-much. Passes of different roles follow one another, so the largest counts. A sleeping engine
-holds 1 GiB. The constant 12 H + 4 I is the activations of Qwen's and Llama's layers; it gives the
-update of ``results/gpu/check.md`` to within a tenth.
+much. Passes of actor, critic and reference run at once, so they add up; those of engines that sleep
+follow them, and the largest counts. A sleeping engine holds 1 GiB. At the start the whole model is
+on every rank, before it is split. The constant 12 H + 4 I is the activations of Qwen's and Llama's
+layers; with the head of that time it gives the one measured update (``results/gpu/check.md``) to
+within a tenth. Nothing else of the formula has been measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -104,6 +106,7 @@ def _rank(role: Role, config: RefblendConfig, model: Model) -> Need:
     checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
     kept = 1 if checkpointing or not role.learns else model.layers
     working = model.activations(tokens, fsdp.param_dtype, kept)
+    working = max(working, size * model.parameters - state)  # the start, if that needs more
     return Need(role.name, fsdp.num_gpus_per_worker, state + CONTEXT, working)
 
 
@@ -122,13 +125,8 @@ def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
                 f"{share / GIB:.1f}"
             )
             raise ResourceError(reason, f"Raise {role.section}.{SHARE}.")
-    return Need(
-        role.name,
-        gpus,
-        CONTEXT,
-        share - CONTEXT,
-        bool(getattr(settings, "sleep", False)) and gpus < 1,
-    )
+    sleeps = bool(getattr(settings, "sleep", False)) and gpus < 1
+    return Need(role.name, gpus, CONTEXT, share, sleeps)
 
 
 def on_devices(needs: Sequence[Need]) -> list[list[Need]]:
@@ -145,16 +143,12 @@ def on_devices(needs: Sequence[Need]) -> list[list[Need]]:
 
 
 def peak(held: Sequence[Need]) -> float:
-    """The most that the processes of one device hold at once, given that sleepers take turns."""
-    always = sum(need.kept for need in held)
-    always += sum(need.working for need in held if _is_engine(need) and not need.sleeps)
-    always += sum(ASLEEP for need in held if need.sleeps)
-    turns = [need.working for need in held if not _is_engine(need) or need.sleeps]
-    return always + max(turns, default=0.0)
-
-
-def _is_engine(need: Need) -> bool:
-    return need.role in (ROLLOUT.name, JUDGE.name)
+    """The most that the processes of one device hold at once; sleepers take turns with ranks."""
+    always = sum(need.kept + (ASLEEP if need.sleeps else 0.0) for need in held)
+    engines = [need for need in held if need.role in (ROLLOUT.name, JUDGE.name)]
+    always += sum(engine.working for engine in engines if not engine.sleeps)
+    of_ranks = sum(need.working for need in held if need not in engines)
+    return always + max([of_ranks, *(engine.working for engine in engines if engine.sleeps)])
 
 
 def table(held: Sequence[Need], device: float) -> str:

@@ -54,7 +54,7 @@ class PolicyNetwork(LmNetwork):
     def _log_probs(self, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Head, log-probs and entropies of M tokens, chunk by chunk."""
         size = max(1, MAX_CHUNK_LOGITS[hidden.device.type] // self.lm.config.vocab_size)
-        if len(hidden) <= size:
+        if len(hidden) <= size and hidden.device.type == "cpu":
             return log_probs_and_entropy(self.lm.lm_head(hidden), labels, self.temperature)
         return chunked_log_probs(self.lm.lm_head, hidden, labels, self.temperature, size)
 
