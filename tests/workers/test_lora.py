@@ -129,9 +129,10 @@ def test_another_adapter_is_refused(actor, training_config, tmp_path):
         actor.load(str(tmp_path / "full"))
 
 
-def test_layers_that_the_model_lacks_are_refused(training_config):
-    with pytest.raises(ConfigError, match=r"model.target_modules=\['qkv'\]"):
-        ActorWorker(training_config(*LORA, f"{MODEL}.target_modules=[qkv]"), 9)
+@pytest.mark.parametrize(("layer", "why"), [("qkv", ": "), ("lm_head", " adapts the output")])
+def test_layers_that_the_model_or_the_trainer_cannot_adapt_are_refused(training_config, layer, why):
+    with pytest.raises(ConfigError, match=rf"model.target_modules=\['{layer}'\]{why}"):
+        ActorWorker(training_config(*LORA, f"{MODEL}.target_modules=[{layer}]"), 9)
 
 
 ADAPTER = (*LORA, "actor_rollout_ref.rollout.lora=adapter")

@@ -19,6 +19,7 @@ from refblend.errors import CheckpointError, ConfigError
 ADAPTER_DIR = "lora_adapter"
 """Below the actor's checkpoint, as in verl: a directory that peft loads."""
 WEIGHTS = "adapter_model.safetensors"
+_NAME_LAYERS = "Name linear layers of the model, such as q_proj, or write all-linear."
 _BASE, _A, _B, _PREFIX = ".base_layer.", ".lora_A.", ".lora_B.", "base_model.model."
 
 
@@ -40,8 +41,14 @@ def add_adapter(lm: nn.Module, model: ModelConfig, seed: int) -> None:
         except ValueError as error:
             raise ConfigError(
                 f"actor_rollout_ref.model.target_modules={model.target_modules}: {error}",
-                "Name linear layers of the model, such as q_proj, or write all-linear.",
+                _NAME_LAYERS,
             ) from None
+    if hasattr(getattr(lm, "lm_head", None), "lora_A"):
+        raise ConfigError(
+            f"actor_rollout_ref.model.target_modules={model.target_modules} adapts the output "
+            "head, which the trainer reads without its adapter",
+            _NAME_LAYERS,
+        )
 
 
 @contextmanager
