@@ -45,7 +45,7 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a f
 
 study: env ## train and report M1 at scale cpu, about ten minutes; TARGET=all: eleven hours or more; SCALE=smoke
 	@$(if $(filter $(TARGET),$(TARGETS))$(findstring /,$(TARGET)),,echo "error: TARGET=$(TARGET) is neither a file nor one of $(TARGETS)." >&2; exit 2)
-	@$(if $(filter gpu,$(SCALE)),$(BIN)/python -m refblend.study.planning.gpu)
+	@$(if $(filter gpu gpu7b,$(SCALE)),$(BIN)/python -m refblend.study.planning.gpu $(SCALE))
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --resources gpu=$$($(BIN)/python -m refblend.lifecycle.devices) \
 		--workflow-profile workflow/profiles/default --config scale=$(SCALE)
 	@echo "Reports: results/$(SCALE)/*/report.md"
@@ -101,8 +101,11 @@ rehearse: env ## scale gpu without a GPU: every arm and experiment, stand-in mod
 rehearse-short: env ## scale gpu with M1's two arms
 	$(BIN)/python scripts/rehearse.py build/rehearsal-short --short
 
+# With two, which the check of two ranks takes: make gpu-check GPUS=2
+GPUS ?= 1
+
 gpu-check: env ## one GPU in at most 20 minutes: tests, a run of 0.5B shape, speeds; results/gpu/check.md
-	$(BIN)/python -m refblend.gpu_check
+	$(BIN)/python -m refblend.lifecycle.devices $(GPUS) $(BIN)/python -m refblend.gpu_check
 
 ##@ Develop
 

@@ -36,20 +36,23 @@ def test_the_plan_stays_within_thirty_gpu_hours() -> None:
     assert dedicated["dedicated_serial"][1] == pytest.approx(2 * dedicated["shared_serial"][1])
 
 
-def test_a_judge_costs_by_its_size(tmp_path: Path) -> None:
+def test_models_cost_by_their_size(tmp_path: Path) -> None:
     as_large = tmp_path / "check.md"
     as_large.write_text(RECORD.read_text().replace("| 494.0 million |", "| 1500.0 million |"))
     same, larger = (gpu.plan(["M1"], PARAMS, record) for record in (as_large, RECORD))
-    assert same["off"] == larger["off"]
-    judged = [arms["linear"][1] - arms["off"][1] for arms in (same, larger)]
-    assert judged[1] / judged[0] == pytest.approx(1500 / 494)
+    start = gpu.START_S / 3600
+    for spent in (lambda a: a["off"][1] - start, lambda a: a["linear"][1] - a["off"][1]):
+        assert spent(larger) / spent(same) == pytest.approx(1500 / 494)
+    of_7b = gpu.plan(["M1"], PARAMS, RECORD, "gpu7b")
+    assert of_7b["off"][1] - start == pytest.approx(14 * (larger["off"][1] - start))
 
 
+@pytest.mark.parametrize("scale", ["gpu", "gpu7b"])
 def test_the_plan_names_card_and_model(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scale: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    gpu.main()
+    gpu.main(scale)
     said = capsys.readouterr().out
     assert "NVIDIA H200" in said
     assert "with a model of 0.5B" in said

@@ -1,11 +1,11 @@
-"""GPU-hours of a study at scale gpu, from the stage costs that ``refblend.gpu_check`` measured.
+"""GPU-hours of a study on GPUs, from the stage costs that ``refblend.gpu_check`` measured.
 
-``python -m refblend.study.planning.gpu`` prints them; ``make study SCALE=gpu`` does so before it
-starts. In the record one model is both actor and judge, and generates without CUDA graphs::
+``python -m refblend.study.planning.gpu SCALE`` prints them; ``make study SCALE=gpu`` does so before
+it starts. In the record one model is both actor and judge, and generates without CUDA graphs, the
+judge in float32. Costs grow in proportion to a model's size (``1.5B`` in its path)::
 
     generation   waves of max_num_seqs × response length × seconds per token of a wave
-    judge        the same with its own answers, and its prompts' share of the recorded batch, times
-                 its size by that of the recorded model (``1.5B`` in its path)
+    judge        the same with its own answers, and its prompts' share of the recorded batch
     log-probs    tokens / tokens per second; the update alike
     push         as recorded
 
@@ -67,12 +67,14 @@ def run_hours(config: RefblendConfig, costs: Mapping[str, float]) -> float:
     """GPU-hours of one run: its steps, its validations, its start."""
     rollout, data = config.actor_rollout_ref.rollout, config.data
     rows = data.train_batch_size * rollout.n
-    decode = costs["rollout"] / RECORDED_LENGTH
-    scoring = config.algorithm.ref_quality_score.scoring
-    path = scoring.model_path or config.actor_rollout_ref.model.path
-    size = re.search(r"(\d+(?:\.\d+)?)B\b", path)
-    times = 1000 * float(size[1]) / costs["parameters"] if size else 1.0
-    judged = times * costs["judge"] / JUDGE_TOKENS
+    scoring, own = config.algorithm.ref_quality_score.scoring, config.actor_rollout_ref.model.path
+
+    def times(path: str) -> float:
+        size = re.search(r"(\d+(?:\.\d+)?)B\b", path)
+        return 1000 * float(size[1]) / costs["parameters"] if size else 1.0
+
+    decode = times(own) * costs["rollout"] / RECORDED_LENGTH
+    judged = times(scoring.model_path or own) * costs["judge"] / JUDGE_TOKENS
 
     def sampling(count: int) -> float:
         return math.ceil(count / rollout.max_num_seqs) * data.max_response_length * decode
@@ -81,29 +83,33 @@ def run_hours(config: RefblendConfig, costs: Mapping[str, float]) -> float:
     # With a shared prefix a prompt's tokens are computed once for its responses.
     tokens = data.train_batch_size * (data.max_prompt_length + rollout.n * data.max_response_length)
     passes = 1 / costs["log_prob"] + config.actor_rollout_ref.actor.ppo_epochs / costs["update"]
-    step = sampling(rows) + waves * scoring.max_new_tokens * judged + tokens * passes
+    trained = times(own) * (tokens * passes + costs["push"])
+    step = sampling(rows) + waves * scoring.max_new_tokens * judged + trained
     steps = config.trainer.total_training_steps or 0
     tests = 1 + steps // config.trainer.test_freq if config.trainer.test_freq > 0 else 1
     per_test = sampling(min(data.max_val_samples or VALIDATION_ROWS, VALIDATION_ROWS))
-    return (START_S + steps * (step + costs["push"]) + tests * per_test) / 3600
+    return (START_S + steps * step + tests * per_test) / 3600
 
 
 def plan(
-    experiments: Sequence[str], params: str | Path = "params", record: Path = RECORD
+    experiments: Sequence[str],
+    params: str | Path = "params",
+    record: Path = RECORD,
+    scale: str = "gpu",
 ) -> dict[str, tuple[int, float]]:
     """Every arm's number of runs, and the GPU-hours of one."""
     costs, found = stage_costs(record), {}
-    runs = unique_runs(build_grid(experiments, "gpu", params))
+    runs = unique_runs(build_grid(experiments, scale, params))
     for arm, group in runs.groupby("arm", sort=False):
-        config = resolve_arm(json.loads(group.iloc[0].overrides), "gpu", params)
+        config = resolve_arm(json.loads(group.iloc[0].overrides), scale, params)
         found[str(arm)] = len(group), max(1, gpus_to_train(config)) * run_hours(config, costs)
     return found
 
 
-def main() -> None:
-    """Print the plan of all milestones at scale gpu."""
-    experiments = [name for m in MILESTONES for name in experiments_of(m, scale="gpu")]
-    arms = plan(experiments)
+def main(scale: str = "gpu") -> None:
+    """Print the plan of all milestones at a scale."""
+    experiments = [name for m in MILESTONES for name in experiments_of(m, scale=scale)]
+    arms = plan(experiments, scale=scale)
     rows = [(arm, runs, f"{hours:.2f}") for arm, (runs, hours) in arms.items()]
     print(tabulate(rows, headers=("arm", "trainings", "GPU-hours each")))
     total = sum(runs * hours for runs, hours in arms.values())
@@ -111,12 +117,12 @@ def main() -> None:
     size = stage_costs()["parameters"] / 1000
     print(
         f"{trainings} trainings, about {total:.0f} GPU-hours of one {recorded_card()}, by the "
-        f"costs of {RECORD} with a model of {size:.1f}B; only the judge's are scaled to its size."
+        f"costs of {RECORD} with a model of {size:.1f}B, in proportion to the models' sizes."
     )
 
 
 if __name__ == "__main__":
     try:
-        main()
+        main(*sys.argv[1:])
     except RefblendError as error:
         sys.exit(f"error: {error}")
