@@ -130,7 +130,7 @@ class PrefixTree:
 
 
 def _lookup(table: Tensor, index: Tensor) -> Tensor:
-    """Rows of a matrix; unlike ``index_select``, its backward is deterministic on GPUs too."""
+    """Rows of a matrix; unlike ``index_select``, torch lists it nowhere as random on CUDA."""
     return embedding(index, table)
 
 
