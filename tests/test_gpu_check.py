@@ -1,9 +1,11 @@
 """The check of one GPU, run on the CPU: the plain workers without Ray, vLLM and the like."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from refblend.config.loading import load_config
 from refblend.gpu_check import stages
 from refblend.gpu_check.chain import Chain
 from refblend.gpu_check.measuring import Report
-from refblend.scoring.result import JudgeResult
+from refblend.rollout.base import GenerationRequest
 
 ROOT = Path(__file__).parents[1]
 BARE = """
@@ -123,15 +125,19 @@ def test_what_the_check_imports_is_there_on_a_bare_machine() -> None:
 
 
 class Sleeper:
-    """A judge that is its own engine on a device of 8 GiB; without its weights it scores 0."""
+    """A judge that is its own engine on a device of 8 GiB; without weights all tokens are alike."""
 
     def __init__(self, frees: bool, keeps: bool) -> None:
         self.engine, self.frees, self.keeps = self, frees, keeps
         self.free, self.slept = 2 * 2**30, False
 
-    def score(self, questions: list[str], answers: list[str]) -> list[JudgeResult]:
+    def plan(self, question: str, response: str) -> SimpleNamespace:
+        return SimpleNamespace(token_ids=[1, 2])
+
+    def generate(self, requests: list[GenerationRequest]) -> list[SimpleNamespace]:
         lost = self.slept and not self.keeps
-        return [JudgeResult(0.0 if lost else 0.7, True, "text") for _ in answers]
+        likely = {3: -11.9, 8: -11.9} if lost else {3: -9.0, 4 + self.slept: -9.2}
+        return [SimpleNamespace(top_logprobs=[likely]) for _ in requests]
 
     def sleep(self, level: int) -> None:
         self.free, self.slept = (6 if self.frees else 2) * 2**30, True
@@ -142,9 +148,9 @@ class Sleeper:
 
 @pytest.mark.parametrize(
     ("frees", "keeps", "failure"),
-    [(True, True, None), (False, True, "keeps its memory"), (True, False, "gives other scores")],
+    [(True, True, None), (False, True, "keeps its memory"), (True, False, "gives other log-probs")],
 )
-def test_a_judge_that_slept_frees_memory_and_scores_as_before(
+def test_a_judge_that_slept_frees_memory_and_answers_as_before(
     frees: bool, keeps: bool, failure: str | None, monkeypatch
 ) -> None:
     judge, report = Sleeper(frees, keeps), Report("GPU")
@@ -153,6 +159,17 @@ def test_a_judge_that_slept_frees_memory_and_scores_as_before(
         stages.check_sleep(judge, ["q"], ["a"], report)
     assert [failure in told for told in report.failures] == ([True] if failure else [])
     assert report.rows[0][1] == ("6.0, 2.0, 6.0 GiB" if frees else "6.0, 6.0, 6.0 GiB")
+
+
+@pytest.mark.parametrize(("kl", "failures"), [(6e-5, 0), (0.2, 1)])
+def test_a_training_whose_engine_has_other_weights_fails(tmp_path, kl, failures) -> None:
+    times = ("step", "gen", "ref_quality_score", "old_log_prob", "update_actor", "update_weights")
+    step = {"training/rollout_kl": kl} | {f"timing_s/{name}": 1.0 for name in times}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(step))
+    report = Report("GPU")
+    with report.stage("training"):
+        stages.report_training(tmp_path, report)
+    assert len(report.failures) == failures
 
 
 @pytest.mark.engine

@@ -29,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
     versions = f"torch {torch.__version__}, Python {sys.version.split()[0]}"
-    report = Report(f"{name}, {versions}, {date.today().isoformat()}")
+    from refblend.provenance import PACKAGE, Source
+
+    source = Source.of(PACKAGE)
+    report = Report(f"{name}, {versions}, {date.today().isoformat()}, {source}")
     check(options.device, options.tiny, report)
     from refblend.files import atomic_path
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from refblend.gpu_check.chain import Chain
+from refblend.gpu_check.chain import TOLERANCE, Chain
 from refblend.gpu_check.measuring import Report, matmul_peak, seconds
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,6 +51,7 @@ def check_judge(chain: Chain, report: Report) -> None:
             begin = time.perf_counter()
             judge.score(questions, answers)
             stage.append(time.perf_counter() - begin)
+        judge.engine._llm.generate = generate
         if on_gpu:
             check_sleep(judge, questions, answers, report)
     seconds_bare, seconds_stage = sum(bare[1:]), sum(stage[1:])
@@ -59,14 +60,22 @@ def check_judge(chain: Chain, report: Report) -> None:
 
 
 def check_sleep(judge: Any, questions: list[str], answers: list[str], report: Report) -> None:
-    """The device's memory around the judge's sleep, after which it must give the same scores."""
+    """The device's memory around the judge's sleep, after which it must hold the same weights."""
     import torch
+
+    from refblend.rollout.base import GenerationRequest
+
+    prompts = [judge.plan(*texts).token_ids for texts in zip(questions, answers, strict=True)]
+    requests = [GenerationRequest(ids, 1, temperature=0.0, top_logprobs=5) for ids in prompts]
+
+    def likely() -> list[dict[int, float]]:
+        return [found.top_logprobs[0] for found in judge.engine.generate(requests)]
 
     def used() -> float:
         free, total = torch.cuda.mem_get_info()
         return (total - free) / 2**30
 
-    scores, memory = [result.score for result in judge.score(questions, answers)], [used()]
+    before, memory = likely(), [used()]
     judge.engine.sleep(level=1)
     memory.append(used())
     judge.engine.wake_up()
@@ -74,8 +83,14 @@ def check_sleep(judge: Any, questions: list[str], answers: list[str], report: Re
     shown = ", ".join(f"{size:.1f}" for size in memory)
     report.add("GPU memory with the judge awake, asleep, awake", f"{shown} GiB")
     assert memory[1] < memory[0], "an engine that sleeps keeps its memory"
-    awake = [result.score for result in judge.score(questions, answers)]
-    assert awake == scores, "an engine that slept gives other scores"
+    gaps = [
+        abs(log_prob - after.get(token, min(after.values())))
+        for asked, after in zip(before, likely(), strict=True)
+        for token, log_prob in asked.items()
+    ]
+    gap = sum(gaps) / len(gaps)
+    report.add("log-probs of the judge, before sleep against after", f"{gap:.2e} nats")
+    assert gap < TOLERANCE["cuda"], "an engine that slept gives other log-probs"
 
 
 def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
@@ -93,26 +108,30 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
             share = operations * chain.parameters * count / taken / peak
             report.add(f"{name}{way}", f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
     if on_gpu:
-        report.add("memory", f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB at the update")
+        from refblend.workers.gpu_memory import GIB, Model
+
+        model, found = Model.of(str(chain.model), "model"), torch.cuda.max_memory_allocated() / GIB
+        formula = 16 * chain.parameters + model.activations(tokens, "bfloat16", model.layers)
+        told = f"{found:.1f} GiB at the update; {formula / GIB:.1f} by the formula"
+        report.add("memory", told)
     else:
         report.left_out.append("memory (no GPU)")
 
 
 def report_training(run: Path, report: Report) -> None:
-    """How the last step of a run went: its times, and how far vLLM is from the trainer.
-
-    The latter says something of a peaked distribution only, such as SmolLM2's.
-    """
+    """How the last step of a run went: its times, and how far vLLM is from the trainer."""
     *_, line = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     step = json.loads(line)
-    gap = step["training/rollout_probs_diff_mean"]
-    report.add("probabilities, vLLM against trainer", f"{gap:.2e} on average in step 2")
+    kl = step["training/rollout_kl"]
+    report.add("KL divergence of vLLM from the trainer", f"{kl:.2e} nats a token in step 2")
     parts = {"rollout": "gen", "judge": "ref_quality_score", "log-probs": "old_log_prob"}
     parts |= {"actor update": "update_actor", "weight push": "update_weights"}
     times = ", ".join(f"{name} {step[f'timing_s/{key}']:.2f}" for name, key in parts.items())
     report.add("seconds of step 2", f"{step['timing_s/step']:.2f}: {times}")
     if (used := step.get("perf/gpu_memory_used_gb")) is not None:
         report.add("GPU memory of all processes", f"{used:.1f} GB")
+    # Log-probs that are d apart give d² / 2.
+    assert kl < TOLERANCE["cuda"] ** 2 / 2, "vLLM and the trainer do not hold the same weights"
 
 
 def trainings(devices: int) -> dict[str, tuple[str, ...] | None]:
@@ -129,19 +148,23 @@ def trainings(devices: int) -> dict[str, tuple[str, ...] | None]:
         *("trainer.total_training_steps=2", "trainer.energy=false"),
     )
     common = (*alone, f"{judge}.num_gpus=0.2", f"{judge}.gpu_memory_utilization=0.2")
+    common += (f"{judge}.dtype=bfloat16",)
     ref, model = "actor_rollout_ref.ref.fsdp_config", "actor_rollout_ref.model"
     ranks = f"{actor}.fsdp_config"
-    smollm = (*common, f"{model}.path={SMOLLM}", f"{judge}.model_path={SMOLLM}")
-    two = (*common, f"{ranks}.world_size=2", f"{ranks}.num_gpus_per_worker=1")
+    # Random weights sample nearly any token alike, which hides what went wrong.
+    there = SMOLLM.is_dir()
+    peaked = (f"{model}.path={SMOLLM}",) if there else ()
+    smollm = (*common, *peaked, *([f"{judge}.model_path={SMOLLM}"] if there else []))
+    two = (*common, f"{ranks}.world_size=2", f"{ranks}.num_gpus_per_worker=0.6")
     return {
         name: common,
         f"{name}, CUDA graphs": (
-            *common,
+            *smollm,
             f"{rollout}.enforce_eager=false",
             f"{judge}.enforce_eager=false",
         ),
         f"{name}, sleep": (
-            *common,
+            *smollm,
             *(f"{rollout}.sleep=true", f"{judge}.sleep=true", f"{judge}.overlap=false"),
         ),
         f"{name}, KL and checkpointing": (
@@ -152,12 +175,13 @@ def trainings(devices: int) -> dict[str, tuple[str, ...] | None]:
         ),
         f"{name}, LoRA and KL, one engine for actor and judge": (
             *alone,
+            *peaked,
             *(f"{model}.lora_rank=16", f"{rollout}.lora=adapter", f"{judge}.kind=reference"),
             *(f"{judge}.model_path=null", f"{judge}.overlap=false"),
             "algorithm.use_kl_in_reward=true",
         ),
-        f"{name}, SmolLM2-135M (make pretrained)": smollm if SMOLLM.is_dir() else None,
-        f"{name}, two ranks (three GPUs)": two if devices > 2 else None,
+        f"{name}, SmolLM2-135M (make pretrained)": smollm if there else None,
+        f"{name}, two ranks (two GPUs)": two if devices > 1 else None,
     }
 
 
