@@ -65,6 +65,8 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
     assert totals(plan_pools(config)) == (5.0, 6.25)
     assert training_devices(config) == 6, "the judge's is none of them"
     assert training_devices(tiny_config()) == 1, "on the CPU"
+    leased = [gpus_to_train(tiny_config(*own)) for own in ([f"{JUDGE}.num_gpus=0.4"], [])]
+    assert leased == [1, 0], "the judge's alone, too"
 
 
 @pytest.mark.engine

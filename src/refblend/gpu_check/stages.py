@@ -112,8 +112,7 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
 
         model, found = Model.of(str(chain.model), "model"), torch.cuda.max_memory_allocated() / GIB
         formula = 16 * chain.parameters + model.activations(tokens, "bfloat16", model.layers)
-        told = f"{found:.1f} GiB at the update; {formula / GIB:.1f} by the formula"
-        report.add("memory", told)
+        report.add("memory", f"{found:.1f} GiB at the update, {formula / GIB:.1f} by the formula")
     else:
         report.left_out.append("memory (no GPU)")
 
@@ -147,8 +146,8 @@ def trainings(devices: int) -> dict[str, tuple[str, ...] | None]:
         f"{actor}.fsdp_config.num_gpus_per_worker=0.4",
         *("trainer.total_training_steps=2", "trainer.energy=false"),
     )
-    common = (*alone, f"{judge}.num_gpus=0.2", f"{judge}.gpu_memory_utilization=0.2")
-    common += (f"{judge}.dtype=bfloat16",)
+    shares = (f"{judge}.num_gpus=0.2", f"{judge}.gpu_memory_utilization=0.2")
+    common = (*alone, *shares, f"{judge}.dtype=bfloat16")
     ref, model = "actor_rollout_ref.ref.fsdp_config", "actor_rollout_ref.model"
     ranks = f"{actor}.fsdp_config"
     # Random weights sample nearly any token alike, which hides what went wrong.

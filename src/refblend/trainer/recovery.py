@@ -1,7 +1,7 @@
 """Worker processes of runs, and training that survives their death.
 
 The death of actor or critic, which hold what was learned since the last checkpoint, starts all
-workers again from there. Repeated steps give the same numbers on the CPU; on GPUs nobody has tried.
+workers again from there. Repeated steps give the same numbers on CPUs; GPUs were not tried.
 """
 
 import time

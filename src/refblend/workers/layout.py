@@ -130,7 +130,7 @@ class PrefixTree:
 
 
 def _lookup(table: Tensor, index: Tensor) -> Tensor:
-    """Rows of a matrix; unlike ``index_select``, torch lists it nowhere as random on CUDA."""
+    """Rows of a matrix; on CUDA torch calls ``index_select``'s gradient random, not this one."""
     return embedding(index, table)
 
 
