@@ -1,5 +1,6 @@
 """Leases of pretended GPUs: real processes, real locks."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -80,10 +81,17 @@ def test_the_callers_devices_are_respected(monkeypatch, named, seen):
 def machine(monkeypatch) -> dict[str, float]:
     """Pretended GPUs of 24 and 80 GiB, and what is in use there."""
     sizes, used = {"GPU-a1": 24, "GPU-b2": 80}, {"GPU-a1": 0.1, "GPU-b2": 0.1}
-    info = lambda name: SimpleNamespace(total=sizes[name] * 2**30, used=used[name] * 2**30)  # noqa: E731
-    monkeypatch.setattr(devices, "_ask_devices", lambda ask: list(map(ask, sizes)))
-    monkeypatch.setattr(devices.pynvml, "nvmlDeviceGetMemoryInfo", info)
-    monkeypatch.setattr(devices.pynvml, "nvmlDeviceGetUUID", lambda name: name)
+    names = list(sizes)
+    monkeypatch.setattr(devices, "nvml", contextlib.nullcontext)
+    for what, answer in {
+        "GetCount": lambda: 2,
+        "GetHandleByIndex": lambda number: names[number],
+        "GetUUID": lambda name: name,
+        "GetMemoryInfo": lambda name: SimpleNamespace(
+            total=sizes[name] * 2**30, used=used[name] * 2**30
+        ),
+    }.items():
+        monkeypatch.setattr(devices.pynvml, f"nvmlDevice{what}", answer)
     return used
 
 

@@ -29,12 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
     versions = f"torch {torch.__version__}, Python {sys.version.split()[0]}"
+    from refblend.files import atomic_path
     from refblend.provenance import PACKAGE, Source
 
-    source = Source.of(PACKAGE)
-    report = Report(f"{name}, {versions}, {date.today().isoformat()}, {source}")
+    report = Report(f"{name}, {versions}, {date.today().isoformat()}, {Source.of(PACKAGE)}")
     check(options.device, options.tiny, report)
-    from refblend.files import atomic_path
 
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(options.out) as temporary:

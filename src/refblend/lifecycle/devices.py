@@ -11,15 +11,13 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pynvml  # nvidia-ml-py; the library that it opens comes with the driver
 
 from refblend.errors import ConfigError, ResourceError
 
-T = TypeVar("T")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 FOLDER = "REFBLEND_LEASES"
@@ -34,7 +32,7 @@ def visible_devices() -> list[str]:
     """Names of the devices that this process may use, as ``CUDA_VISIBLE_DEVICES`` has them."""
     named = os.environ.get(VISIBLE)
     if named is None:
-        return [str(index) for index in range(len(_uuids()))]
+        return [str(index) for index in range(len(_memory()))]
     names = [name.strip() for name in named.split(",")]
     return [name for name in names if name not in ("", "-1", "NoDevFiles")]
 
@@ -53,7 +51,7 @@ def device_sizes() -> list[float]:
     """
     if pretended := os.environ.get(PRETENDED):
         return sorted(float(size) * 2**30 for size in pretended.split(","))
-    sizes = _memory("total")
+    sizes = _memory()
     return sorted(sizes.get(_uuid(n), min(sizes.values())) for n in visible_devices() if sizes)
 
 
@@ -126,30 +124,24 @@ def _opened(device: str) -> int:
 
 def _uuid(device: str) -> str:
     """NVML's name of a device that is named by its number or the beginning of that name."""
-    uuids = _uuids()
-    if device.isdecimal():
-        return uuids[int(device)] if int(device) < len(uuids) else device
-    return next((uuid for uuid in uuids if uuid.startswith(device)), device)
+    names = list(_memory())
+    if device.isdecimal() and int(device) < len(names):
+        return names[int(device)]
+    return next((name for name in names if name.startswith(device)), device)
 
 
-def _memory(kind: str) -> dict[str, float]:
+def _memory(kind: str = "total") -> dict[str, float]:
     """Bytes of each device, ``total`` or ``used``, by NVML's name; empty without a driver."""
-    sizes = _ask_devices(lambda handle: getattr(pynvml.nvmlDeviceGetMemoryInfo(handle), kind))
-    return dict(zip(_uuids(), map(float, sizes), strict=True))
-
-
-def _uuids() -> list[str]:
-    return _ask_devices(lambda handle: str(pynvml.nvmlDeviceGetUUID(handle)))
-
-
-def _ask_devices(ask: Callable[[Any], T]) -> list[T]:
-    """What NVML says of each of the machine's devices, in its order; [] without a driver."""
     try:
         with nvml():
-            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            return list(map(ask, handles))
+            handles = list(
+                map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            )
+            sizes = [getattr(pynvml.nvmlDeviceGetMemoryInfo(handle), kind) for handle in handles]
+            names = map(str, map(pynvml.nvmlDeviceGetUUID, handles))
+            return dict(zip(names, map(float, sizes), strict=True))
     except pynvml.NVMLError:
-        return []
+        return {}
 
 
 @contextlib.contextmanager

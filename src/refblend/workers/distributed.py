@@ -165,10 +165,9 @@ def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, directo
         own = {"optimizer": get_optimizer_state_dict(network, optimizer)}
         checkpoint.load(own, checkpoint_id=directory / OPTIMIZER_SHARDS)
         set_optimizer_state_dict(network, optimizer, own["optimizer"])
-    elif (directory / OPTIMIZER_FILE).exists():
+    elif (file := directory / OPTIMIZER_FILE).exists():
         # Mapped, or each rank of a group would hold a copy of the whole.
-        how: dict[str, Any] = {"map_location": "cpu", "mmap": dist.is_initialized()}
-        state = torch.load(directory / OPTIMIZER_FILE, weights_only=True, **how)
+        state = torch.load(file, "cpu", weights_only=True, mmap=dist.is_initialized())
         set_optimizer_state_dict(network, optimizer, state, options=WHOLE)
 
 
