@@ -85,7 +85,7 @@ def test_an_extension_that_is_stopped_is_not_called_finished(tiny_config, tmp_pa
     )
     with pytest.raises(stopping.Terminated):
         launch.train(longer)
-    assert not path.exists()
+    assert json.loads(path.read_text())["status"] == "stopped"
 
 
 # --- recovery, without processes -------------------------------------------------------------

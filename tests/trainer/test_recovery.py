@@ -42,7 +42,7 @@ def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed):
     assert "resumed from step 2" in stopped.output
     assert [m["step"] for m in run.metrics()] == [0, 1, 2, 3]
     assert find_damage(run.directory / "checkpoints" / "global_step_3") is None
-    assert not (run.directory / "summary.json").exists()
+    assert run.summary() == {"status": "stopped", "reason": "as asked, after step 3"}
     assert "resumed from step 3" in run.complete()
     assert_same(run, undisturbed)
     sessions = json.loads((run.directory / "provenance.json").read_text())["sessions"]

@@ -289,15 +289,18 @@ def test_runs_are_listed_and_only_those_aside_are_pruned(run):
     start(run, OTHER, overwrite=True)
     root = run.parents[1]
     cli = CliRunner()
+    record_failure([run.with_name("seed_9")], 2)
+    write_json(run.with_name("seed_9") / "summary.json", {"status": "failed", "reason": "no data"})
     shown = cli.invoke(app, ["runs", "list", str(root)]).output
     assert shown.count("seed_1") == 2
-    assert "2 runs" in shown
+    assert "seed_9  (no data)" in shown
+    assert "3 runs" in shown
     assert "moved aside: 1" in shown
     assert "would delete" in cli.invoke(app, ["runs", "prune", str(root)]).output
     assert len(aside(run)) == 1
     assert "deleted" in cli.invoke(app, ["runs", "prune", str(root), "--yes"]).output
     assert aside(run) == []
-    (left,) = find_runs(root)
+    left, _ = find_runs(root)
     assert (left.path, left.aside) == (run, False)
     with pytest.raises(CheckpointError, match="not moved aside"):
         remove_aside(left)

@@ -54,6 +54,24 @@ def test_a_run_that_has_just_ended_says_where_its_model_is(tmp_path: Path, capsy
     assert said[0] == f"{path}: finished, step 2, 1.5 min, commit 01234567 with changes"
 
 
+@pytest.mark.parametrize(
+    ("scoring", "judge"),
+    [({"kind": "http", "http": {"model": "theirs"}}, "theirs"), ({"kind": "mine:Own"}, "mine:Own")],
+)
+def test_the_judge_is_the_one_of_its_kind(tmp_path: Path, scoring: dict, judge: str) -> None:
+    config = copy.deepcopy(CONFIG)
+    config["algorithm"]["ref_quality_score"]["scoring"] |= scoring | {"score_mode": "expected"}
+    text = show(write_run(tmp_path / "r", config))
+    assert f"judge      {judge}\n" in text
+    assert ("expected score" in text) == (scoring["kind"] == "http")
+
+
+def test_a_run_that_never_trained_says_why(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text('{"status": "failed", "reason": "no GPU"}')
+    with pytest.raises(DataError, match="no GPU"):
+        show(tmp_path)
+
+
 def test_a_step_is_chosen_or_refused(tmp_path: Path) -> None:
     first = [response(0, step=1, response="early")]
     path = write_run(tmp_path / "r", responses={1: first, 2: RESPONSES, 10: [response(9)]})

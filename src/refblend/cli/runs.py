@@ -87,7 +87,8 @@ def list_runs(root: Root = Path("runs")) -> None:
     found = list(find_runs(root))
     for run in found:
         mark = "aside" if run.aside else ""
-        typer.echo(f"{run.size / 1e6:10.1f} MB  {run.status:<10}  {mark:<5}  {run.path}")
+        why = f"  ({run.reason})" if run.reason else ""
+        typer.echo(f"{run.size / 1e6:10.1f} MB  {run.status:<10}  {mark:<5}  {run.path}{why}")
     aside = [run for run in found if run.aside]
     typer.echo(
         f"{len(found)} runs, {sum(run.size for run in found) / 1e6:.1f} MB; moved aside: "

@@ -165,12 +165,16 @@ class _Run:
                 if self.config.trainer.resume_mode != "auto":
                     again += ", with trainer.resume_mode=auto,"
                 _tell(f"{run_dir}: stopped {reached}; {again} continues")
+                self._record({"status": "stopped", "reason": f"as asked, {reached}"})
                 raise
             except RefblendError as error:
-                # What stopped the run may be that nothing can be written there.
-                with suppress(OSError):
-                    write_json(run_dir / "summary.json", failure(error))
+                self._record(failure(error))
                 raise
+
+    def _record(self, ended: dict[str, Any]) -> None:
+        """Write how the run ended, unless that is because nothing can be written there."""
+        with suppress(OSError):
+            write_json(self.directory / "summary.json", ended)
 
     def _train(
         self, total_steps: int, prepared: Prepared, workers: "WorkerPool", stop: StopRequest

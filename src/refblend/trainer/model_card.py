@@ -18,7 +18,9 @@ def model_card(config: RefblendConfig, metrics: Mapping[str, float | None]) -> s
     estimator = f"PPO with the advantage estimator `{algorithm.adv_estimator}`"
     blend = "The reward is the rule reward alone."
     if quality.enable:
-        judge = PurePath(quality.scoring.model_path or quality.scoring.http.model or "").name
+        scoring = quality.scoring
+        path = scoring.http.model if scoring.kind == "http" else scoring.model_path
+        judge = scoring.kind if ":" in scoring.kind else PurePath(path or "").name
         blend = (
             f"The score of the judge `{judge}` was blended into the reward: strategy "
             f"`{quality.strategy}`, method `{quality.method}`, placement `{quality.placement}`, "

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from refblend.config.trainer import TrainerConfig
+from refblend.documents import shorten
 from refblend.errors import CheckpointError, RefblendError
 from refblend.files import read_object, write_json
 from refblend.identity import IDENTITY_NAME, Difference, RunIdentity
@@ -281,6 +282,8 @@ class FoundRun:
     path: Path
     status: str
     """From ``summary.json``; ``incomplete`` without one."""
+    reason: str
+    """Why it ended early, from ``summary.json``; maybe empty."""
     size: int
     """Bytes of all its files; a file that several runs share counts in each of them."""
     aside: bool
@@ -291,12 +294,12 @@ def find_runs(root: Path) -> Iterator[FoundRun]:
     """All runs below the folder ``root``, or ``root`` itself, by path; else CheckpointError."""
     if not Path(root).is_dir():
         raise CheckpointError(f"{root} is not a directory", "Give the folder of your runs.")
-    for mark in sorted(Path(root).rglob(IDENTITY_NAME)):
-        path = mark.parent
+    marks = (IDENTITY_NAME, "failures.jsonl")  # a study's job may fail before a run has begun
+    for path in sorted({mark.parent for name in marks for mark in Path(root).rglob(name)}):
         files = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())
         size = sum(p.stat().st_size for p in files)
-        aside = mark.is_file() and _ASIDE.fullmatch(path.name) is not None
-        yield FoundRun(path, _status(path), size, aside)
+        aside = (path / IDENTITY_NAME).is_file() and _ASIDE.fullmatch(path.name) is not None
+        yield FoundRun(path, *_outcome(path), size, aside)
 
 
 def remove_aside(run: FoundRun) -> None:
@@ -312,8 +315,10 @@ def remove_aside(run: FoundRun) -> None:
         shutil.rmtree(doomed)
 
 
-def _status(path: Path) -> str:
+def _outcome(path: Path) -> tuple[str, str]:
+    """Status and reason of a run."""
     try:
-        return str(read_object(path / "summary.json").get("status", "finished"))
+        summary = read_object(path / "summary.json")
     except (FileNotFoundError, ValueError):
-        return "incomplete"
+        return "incomplete", ""
+    return str(summary.get("status", "finished")), shorten(str(summary.get("reason") or ""), 200)

@@ -19,6 +19,7 @@ from refblend.viewer.run import (
     Run,
     best_and_worst,
     differences,
+    judge_of,
     legend,
     outcome,
     q_origin,
@@ -69,7 +70,7 @@ def header(run: Run) -> list[str]:
     if run.config:
         lines += _configured(run)
     incidents = {k: v for k, v in (summary.get("incidents") or {}).items() if v}
-    if summary:
+    if "incidents" in summary:
         told = ", ".join(f"{k} {v}" for k, v in incidents.items()) or "none"
         lines.append(f"incidents  {told}")
     return lines
@@ -84,7 +85,7 @@ def _configured(run: Run) -> list[str]:
         return [actor, "blend      off"]
     shown = ("strategy", "max_weight", "entropy_high_threshold", "placement")
     values = ", ".join(f"{key} {run.setting(f'{BLEND}.{key}')}" for key in shown)
-    judge = run.setting(f"{BLEND}.scoring.model_path") or run.setting(f"{BLEND}.scoring.http.model")
+    judge = judge_of(run)
     control = run.setting(f"{BLEND}.scoring.control")
     kept = f", control {control}" if control not in (None, "none") else ""
     return [actor, f"blend      {values}", f"judge      {judge}{kept}"]

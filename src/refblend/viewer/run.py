@@ -44,12 +44,12 @@ class Run:
     @classmethod
     def open(cls, path: Path) -> "Run":
         """The run in a directory; DataError if it holds none, or its metrics cannot be read."""
+        run = cls(path)
         if not (path / "metrics.jsonl").is_file():
             raise DataError(
-                f"{path} holds no run: there is no metrics.jsonl in it",
+                f"{path} has no metrics.jsonl: {run.summary.get('reason') or 'it holds no run'}",
                 "Name the directory of one run; `refblend runs list` shows all.",
             )
-        run = cls(path)
         _ = run.metrics
         return run
 
@@ -144,6 +144,8 @@ def q_origin(run: Run, response: Response) -> str:
     path = str(response.get("judge_path"))
     if path == "token" or (path == "text" and _expected(run)):
         return "expected score"
+    if path == "text" and ":" in _kind(run):
+        return "as your judge gave it"
     return _Q_ORIGINS.get(path, path)
 
 
@@ -158,8 +160,19 @@ def legend(run: Run) -> str:
     return f"R: the rule's reward. q: {q}. w: the weight of q. ΣR′: {blended}."
 
 
+def judge_of(run: Run) -> str:
+    """What scored the responses: a model, or a class of the user's."""
+    model = "http.model" if _kind(run) == "http" else "model_path"
+    return _kind(run) if ":" in _kind(run) else str(run.setting(f"{BLEND}.scoring.{model}"))
+
+
+def _kind(run: Run) -> str:
+    return str(run.setting(f"{BLEND}.scoring.kind"))
+
+
 def _expected(run: Run) -> bool:
-    return bool(run.setting(f"{BLEND}.scoring.score_mode") == "expected")
+    asked = run.setting(f"{BLEND}.scoring.score_mode") == "expected"
+    return asked and ":" not in _kind(run) and _kind(run) != "reward_model"
 
 
 def _unreadable(path: Path, line: int, problem: str) -> DataError:

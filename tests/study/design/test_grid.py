@@ -286,6 +286,7 @@ def test_arms_with_seeds_of_their_own(params: Path) -> None:
         ({"arms_at": {"cpu": ["absent"]}}, "absent"),
         ({"arms_at": {"cpu": ["weak"]}}, "arms_at"),
         ({"baseline": "no", "seeds": {"cpu": [1, 1]}, "facet": "f"}, "no.*repeats.*facet is f"),
+        ({"common": {"data": {"train_files": ["a"]}}}, "test would be data/{scale}/test.*`test`"),
         ({"seeds": {"cpu": "13-11"}}, "13-11 is not a range of 1 to 1000 seeds"),
         ({"arm_seeds": {"cpu": {"gone": [1]}}}, "arm_seeds.cpu names gone"),
         ({"arm_seeds": {"gpu": {"off": [1]}}}, "arm_seeds.gpu has no seeds.gpu beside it"),

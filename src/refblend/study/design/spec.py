@@ -140,7 +140,7 @@ class ExperimentSpec(Section):
     exclusive: bool = False
     """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""
     test: str = "data/{scale}/test.parquet"
-    """Prompt file that its trained actors are tested on."""
+    """Prompt file that its trained actors are tested on; needed beside ``data.train_files``."""
     common: dict[str, Any] = Field(default={})
     """Dotted overrides of every arm."""
     seeds: dict[Scale, Seeds]
@@ -233,6 +233,10 @@ class ExperimentSpec(Section):
         for key, seeds in lists.items():
             if len(set(seeds)) != len(seeds):
                 yield f"{key} repeats a seed"
+        resolved = [arm for scale in self.seeds for arm in self.arms_of(scale).values()]
+        own = any("data.train_files" in arm for arm in resolved)
+        if own and not self.exclusive and "test" not in self.model_fields_set:
+            yield f"data.train_files is its own, but the test would be {self.test}: name `test`"
         if self.facet is not None and self.facet not in self.factors:
             yield f"facet is {self.facet}, which is not among the factors"
 

@@ -105,6 +105,7 @@ def page_of(study: Study, tables: Tables, experiment: str) -> dict[str, Any]:
         "name": experiment,
         "title": spec.title,
         "question": spec.question.strip(),
+        "test": spec.test if "test" in spec.model_fields_set else "",
         "verdicts": verdict_lines(own),
         "table": main_table(study, experiment, tables[found[0]]),
         "tables": found,

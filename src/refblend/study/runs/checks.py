@@ -87,13 +87,13 @@ def _append_failure(run: Path, status: int, reason: str) -> dict[str, Any]:
 def block_record(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """Status and identity of every run of a block, by seed: the content of the job's marker.
 
-    StudyError if a run has no summary: the job is not done.
+    StudyError if a run has no summary, or was stopped: the job is not done.
     """
     record = {}
     for run in runs:
         summary = _summary(run)
-        if not summary:
-            raise StudyError(f"{run}: no summary.json", "The next call resumes the run.")
+        if not summary or summary.get("status") == "stopped":
+            raise StudyError(f"{run} has not ended", "The next call resumes the run.")
         unconfirmed = (run / UNCONFIRMED_NAME).exists()
         record[run.name.removeprefix("seed_")] = {
             "status": "failed" if unconfirmed else str(summary.get("status", "finished")),

@@ -60,6 +60,8 @@ def evaluate_runs(
             if status == "failed":
                 yield run, {"status": status}
                 continue
+            if status == "stopped":
+                raise StudyError(f"{run} was stopped", "Finish it with the same command as before.")
             if (report := _earlier(run, data)) is not None:
                 yield run, report
                 continue

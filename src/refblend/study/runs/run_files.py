@@ -27,7 +27,7 @@ DIGITS = 8
 """Of a model's digest, enough to tell models apart."""
 RESPONSE_NUMBERS = ("reward", "acc", "judge_score", "length", "blended")
 STATUSES = ("finished", "stopped", "failed", "incomplete", "missing")
-"""``stopped``: ended early by a guard; ``incomplete``: killed, resumed by the next call."""
+"""``stopped``: by Ctrl-C or SIGTERM; ``incomplete``: killed. The next call resumes both."""
 
 
 def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None, list[dict[str, Any]]]:
