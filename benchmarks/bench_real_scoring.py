@@ -18,9 +18,8 @@ from refblend.data.tokenizer import load_tokenizer
 from refblend.embedded.problems import generate_problems
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.vllm_engine import VllmEngine
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions, guided_regex
-from refblend.scoring.templates import load_templates
+from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import judge_config
 
 RESPONSES = 32
 NEW_TOKENS = 32
@@ -33,7 +32,6 @@ def measure(path: Path) -> dict[str, Any]:
     from vllm.inputs import TokensPrompt
 
     engine = VllmEngine(EngineOptions(str(path), dtype="bfloat16", kv_cache_memory_mb=512))
-    limits = ScoringLimits(engine.max_model_len, max_new_tokens=NEW_TOKENS)
     *chosen, other = generate_problems("train", RESPONSES + 1, 7)
     questions, responses = [p.question for p in chosen], [p.solution for p in chosen]
     judges: dict[str, GenerativeJudge] = {}
@@ -44,15 +42,16 @@ def measure(path: Path) -> dict[str, Any]:
         judges[way].score(questions, responses)
         made[way] = judges[way].last_call.new_tokens / RESPONSES
 
-    for way, regex in (("free", None), ("guided", guided_regex(NEW_TOKENS))):
-        options = JudgeOptions(limits, score_mode="expected", regex=regex)
-        judge = GenerativeJudge(engine, load_tokenizer(path), load_templates("default"), options)
+    for way in ("free", "guided"):
+        asked = {"max_new_tokens": NEW_TOKENS, "decoding": way}
+        config = judge_config(path, "vllm", "default", asked)
+        judge = GenerativeJudge(engine, load_tokenizer(path), config)
         judges[way] = judge
         prompts = [
             TokensPrompt(prompt_token_ids=list(judge.plan(q, r).token_ids))
             for q, r in zip(questions, responses, strict=True)
         ]
-        params = common.judge_sampling(engine, NEW_TOKENS, regex)
+        params = common.judge_sampling(engine, NEW_TOKENS, judge.regex)
         cases[f"{way}, stage"] = lambda way=way: stage(way)
         cases[f"{way}, bare"] = lambda given=(prompts, params): engine._llm.generate(
             *given, use_tqdm=False

@@ -179,13 +179,13 @@ class BareEngines:
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
-        options = self.judge.options
+        regex = self.judge.regex
         params = SamplingParams(
             temperature=0.0,
-            max_tokens=options.limits.max_new_tokens,
+            max_tokens=self.judge.config.scoring.max_new_tokens,
             logprobs=TOP_LOGPROBS if log_probs else None,
             stop_token_ids=self.asked._stop_ids,
-            structured_outputs=options.regex and StructuredOutputsParams(regex=options.regex),
+            structured_outputs=regex and StructuredOutputsParams(regex=regex),
             **self.bare_output,
         )
         self.asked._llm.generate(judged, params, use_tqdm=False)

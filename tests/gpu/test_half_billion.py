@@ -17,9 +17,8 @@ from refblend.config import RefblendConfig
 from refblend.data.tokenizer import load_tokenizer
 from refblend.rollout.base import EngineOptions, GenerationRequest
 from refblend.rollout.factory import start_engine
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
-from refblend.scoring.templates import load_templates
+from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import judge_config
 from refblend.workers.fsdp_workers import ActorWorker
 from refblend.workers.types import LogProbs, MiniBatch, PolicyTargets, Sequences, response_mask
 
@@ -116,16 +115,11 @@ def test_update_log_probs_and_checkpoint(
 def test_scoring(half_billion_dir: Path, device: torch.device, table: Row) -> None:
     """Random weights write no score; what is compared is the distribution of the first token."""
     tokenizer = load_tokenizer(half_billion_dir)
-    limits = ScoringLimits(model_cap=768, tokenizer_cap=768, max_new_tokens=4)
+    config = judge_config("m", "hf", "embedded", {"max_new_tokens": 4, "few_shot": False})
     firsts: dict[str, list[dict[int, float]]] = {}
     for dtype in PRECISIONS:
         engine = start_engine("hf", EngineOptions(str(half_billion_dir), 768, dtype=dtype))
-        judge = GenerativeJudge(
-            engine,
-            tokenizer,
-            load_templates("embedded"),
-            JudgeOptions(limits, form="compact", score_mode="expected"),
-        )
+        judge = GenerativeJudge(engine, tokenizer, config)
         with measured(table, f"scoring of 4 responses, {dtype}", device):
             results = judge.score(["2 + 3?"] * 4, ["2+3=5", "2+3=6", "5", ""])
         assert len(results) == 4

@@ -8,10 +8,9 @@ import pytest
 from refblend.data.tokenizer import encode_chat
 from refblend.rollout.base import EngineOptions, GenerationRequest, RolloutEngine
 from refblend.rollout.factory import start_engine
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions, guided_regex
+from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import judge_config
 from refblend.scoring.result import score_metrics
-from refblend.scoring.templates import load_templates
 
 pytestmark = [pytest.mark.real, pytest.mark.engine, pytest.mark.slow]
 
@@ -37,11 +36,10 @@ def test_both_engines_agree_on_log_probs(vllm, smollm_dir, smollm_tokenizer) -> 
 def test_the_judge_is_valid_when_guided(vllm, smollm_tokenizer) -> None:
     responses = [f"12-5={i}.\n#### {i} <|im_end|> \\box{{1.00}} 🙂" for i in range(8)]
     rates = {}
-    for regex in (guided_regex(24), None):
-        limits = ScoringLimits(vllm.max_model_len, max_new_tokens=24)
-        options = JudgeOptions(limits, score_mode="expected", regex=regex)
-        judge = GenerativeJudge(vllm, smollm_tokenizer, load_templates("default"), options)
+    for decoding in ("guided", "free"):
+        config = judge_config("m", "vllm", None, {"max_new_tokens": 24, "decoding": decoding})
+        judge = GenerativeJudge(vllm, smollm_tokenizer, config)
         results = judge.score(["12 - 5 ="] * 8, responses)
-        rates[regex] = score_metrics(results)["actor/ref_quality/valid_rate"]
-    assert rates[guided_regex(24)] == 1.0
-    assert rates[None] < 1.0
+        rates[decoding] = score_metrics(results)["actor/ref_quality/valid_rate"]
+    assert rates["guided"] == 1.0
+    assert rates["free"] < 1.0

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refblend.config.scoring import ScoringConfig
 from refblend.errors import ScoringError
 from refblend.scoring.clipping import (
     KEPT_RESPONSE_TOKENS,
     MIN_DATA_TOKENS,
-    ScoringLimits,
     ScoringRequest,
-    check_frame,
+    allowed_length,
     clip_parts,
     plan_request,
 )
@@ -18,8 +18,8 @@ from refblend.scoring.prompts import EncodedPrompt, Frame, PromptEncoder
 from refblend.scoring.templates import ScoringExample, ScoringTemplates
 
 
-def limits(allowed: int, new: int = 8) -> ScoringLimits:
-    return ScoringLimits(model_cap=allowed + new, safety_margin=0, max_new_tokens=new)
+def limits(allowed: int, new: int = 8) -> ScoringConfig:
+    return ScoringConfig(max_model_len=allowed + new, safety_margin=0, max_new_tokens=new)
 
 
 def prompt(response: int, question: int) -> EncodedPrompt:
@@ -32,11 +32,12 @@ def prompt(response: int, question: int) -> EncodedPrompt:
 
 
 def test_allowed_length_is_the_specs_formula() -> None:
-    assert ScoringLimits(2048, 4096, 768, 16, 64).allowed_length == 768 - 16 - 64
-    assert ScoringLimits(512, 4096, 768, 16, 64).allowed_length == 512 - 16 - 64
-    assert ScoringLimits(2048, 300, 768, 0, 64).allowed_length == 300 - 64
-    assert ScoringLimits(2048, int(1e30), 768).allowed_length == 768 - 16 - 64
-    assert ScoringLimits(2048, None, 768).cap == 768
+    frame, unset = prompt(0, 0).frame, ScoringConfig()
+    assert allowed_length(frame, unset, 2048, 4096) == 768 - 16 - 64
+    assert allowed_length(frame, unset, 512, 4096) == 512 - 16 - 64
+    assert allowed_length(frame, ScoringConfig(safety_margin=0), 2048, 300) == 300 - 64
+    assert allowed_length(frame, unset, 2048, int(1e30)) == 768 - 16 - 64
+    assert allowed_length(frame, ScoringConfig(max_model_len=1000), 1000, 4096) == 1000 - 16 - 64
 
 
 def test_response_is_cut_first_in_the_middle() -> None:
@@ -70,8 +71,8 @@ text = st.one_of(
 
 def plan_scoring(encoder, question, response, limits, *options) -> ScoringRequest:
     """As a judge does it: the frame is checked once, then each sample is planned."""
-    check_frame(encoder.frame("compact"), limits)
-    return plan_request(encoder, question, response, limits.allowed_length, *options)
+    allowed = allowed_length(encoder.frame("compact"), limits, 10**6)
+    return plan_request(encoder, question, response, allowed, *options)
 
 
 def check_plan(tokenizer, templates, question, response, allowed, form) -> None:

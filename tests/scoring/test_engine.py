@@ -6,9 +6,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.data.schema import PromptRow, write_rows
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import judge_config
 from refblend.scoring.measure.attacks import ATTACKS
 from refblend.scoring.result import score_metrics
 
@@ -36,13 +37,13 @@ def engine(judge_dir):
     engine.shutdown()
 
 
-def options(**changes) -> JudgeOptions:
-    return JudgeOptions(ScoringLimits(model_cap=CAP, tokenizer_cap=2048), **changes)
+def settings(**scoring) -> RefQualityScoreConfig:
+    return judge_config("m", "vllm", "embedded", {"score_mode": "text"} | scoring)
 
 
-def test_every_attack_and_length_goes_through(engine, chat_tokenizer, embedded) -> None:
+def test_every_attack_and_length_goes_through(engine, chat_tokenizer) -> None:
     pairs = [a.apply(QUESTION, WRONG) for a in ATTACKS]
-    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options(score_mode="expected"))
+    judge = GenerativeJudge(engine, chat_tokenizer, settings(score_mode="expected"))
     assert engine.max_model_len == CAP
     results = judge.score([q for q, _ in pairs], [r for _, r in pairs])
     metrics = score_metrics(results)
@@ -51,7 +52,7 @@ def test_every_attack_and_length_goes_through(engine, chat_tokenizer, embedded) 
     assert all(r.new_tokens <= 64 and r.prompt_tokens + 64 <= CAP for r in results)
 
 
-def test_a_request_that_vllm_rejects_does_not_stop_the_run(engine, chat_tokenizer, embedded):
+def test_a_request_that_vllm_rejects_does_not_stop_the_run(engine, chat_tokenizer):
     """vLLM's own errors are no RuntimeErrors; they too become results, and the engine lives."""
 
     class Spoiled:
@@ -60,19 +61,15 @@ def test_a_request_that_vllm_rejects_does_not_stop_the_run(engine, chat_tokenize
         def generate(self, requests):
             return engine.generate([replace(r, prompt_ids=[10**7]) for r in requests])
 
-    results = GenerativeJudge(Spoiled(), chat_tokenizer, embedded, options()).score(
-        [QUESTION], [WRONG]
-    )
+    results = GenerativeJudge(Spoiled(), chat_tokenizer, settings()).score([QUESTION], [WRONG])
     assert (results[0].score, results[0].path) == (0.5, "error")
     assert "VLLM" in results[0].raw
-    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options())
+    judge = GenerativeJudge(engine, chat_tokenizer, settings())
     assert judge.score([QUESTION], [WRONG])[0].path != "error"
 
 
-def test_shared_prefix_is_served_by_the_cache(
-    engine, chat_tokenizer, embedded, monkeypatch
-) -> None:
-    judge = GenerativeJudge(engine, chat_tokenizer, embedded, options())
+def test_shared_prefix_is_served_by_the_cache(engine, chat_tokenizer, monkeypatch) -> None:
+    judge = GenerativeJudge(engine, chat_tokenizer, settings())
     generate, seen = engine._llm.generate, []
 
     def watched(*arguments, **options):

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.data.tokenizer import load_tokenizer
 from refblend.rollout.base import EngineOptions, GenerationRequest
 from refblend.rollout.factory import start_engine
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions, guided_regex
+from refblend.scoring.generative import GenerativeJudge, guided_regex
+from refblend.scoring.judge import judge_config
 from refblend.scoring.parsing import parse_score
 from refblend.scoring.result import score_metrics
 
@@ -47,18 +46,17 @@ def test_every_match_is_a_valid_score_and_fits(answer: str) -> None:
     assert answer.endswith(f"box{{{parsed.score:.2f}}}") or answer.endswith("box{1}")
 
 
-def test_only_a_guided_judge_sends_the_expression(embedded, chat_tokenizer, scripted) -> None:
+def test_only_a_guided_judge_sends_the_expression(chat_tokenizer, scripted) -> None:
     for decoding, regex in [("free", None), ("guided", guided_regex(NEW_TOKENS))]:
-        tree = {"model_path": "m", "max_new_tokens": NEW_TOKENS, "decoding": decoding}
-        config = RefQualityScoreConfig.model_validate({"scoring": tree})
+        tree = {"max_new_tokens": NEW_TOKENS, "decoding": decoding}
         engine = scripted(chat_tokenizer, lambda _: "\\box{0.9}")
-        options = JudgeOptions.from_config(config, 1024, None)
-        GenerativeJudge(engine, chat_tokenizer, embedded, options).score(["q"], ["a"])
+        config = judge_config("m", "hf", "embedded", tree)
+        GenerativeJudge(engine, chat_tokenizer, config).score(["q"], ["a"])
         assert [r.regex for r in engine.calls[0]] == [regex]
 
 
 @pytest.mark.parametrize("kind", ["hf", pytest.param("vllm", marks=pytest.mark.engine)])
-def test_a_random_judge_always_gives_a_valid_score(kind, tiny_model_dir, embedded) -> None:
+def test_a_random_judge_always_gives_a_valid_score(kind, tiny_model_dir) -> None:
     """Its weights know no box, and more token ids than its tokenizer; only the guide helps."""
     engine = start_engine(kind, EngineOptions(str(tiny_model_dir), kv_cache_memory_mb=64))
     tokenizer = load_tokenizer(tiny_model_dir)
@@ -66,20 +64,17 @@ def test_a_random_judge_always_gives_a_valid_score(kind, tiny_model_dir, embedde
     questions = ["Eva finds 12 pens. Then 5 get lost."] * 24
     for temperature in (0.0, 1.0):
         rates, scores = {}, set()
-        for regex in (None, guided_regex(NEW_TOKENS)):
-            limits = ScoringLimits(engine.max_model_len, max_new_tokens=NEW_TOKENS)
-            options = JudgeOptions(
-                limits, temperature=temperature, score_mode="expected", regex=regex
-            )
-            judge = GenerativeJudge(engine, tokenizer, embedded, options)
+        for decoding in ("free", "guided"):
+            way = {"temperature": temperature, "decoding": decoding, "max_new_tokens": NEW_TOKENS}
+            judge = GenerativeJudge(engine, tokenizer, judge_config("m", "hf", "embedded", way))
             results = judge.score(questions, responses, range(24))
-            rates[regex] = score_metrics(results)["actor/ref_quality/valid_rate"]
-            if regex:
-                assert all(re.fullmatch(regex, r.raw) for r in results)
+            rates[decoding] = score_metrics(results)["actor/ref_quality/valid_rate"]
+            if judge.regex:
+                assert all(re.fullmatch(judge.regex, r.raw) for r in results)
                 assert all(0 <= r.score <= 1 for r in results)
                 scores = {r.score for r in results}
-        assert rates[None] < 0.2
-        assert rates[guided_regex(NEW_TOKENS)] == 1.0
+        assert rates["free"] < 0.2
+        assert rates["guided"] == 1.0
         assert len(scores) > 5
     engine.shutdown()
 

@@ -4,21 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from refblend.config.algorithm import RefQualityScoreConfig
-from refblend.config.scoring import ScoringConfig
 from refblend.errors import WorkerError
 from refblend.rollout.base import Generation, OverlengthError
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions, engine_failures
-from refblend.scoring.judge import try_judge
+from refblend.scoring.generative import GenerativeJudge, engine_failures
+from refblend.scoring.judge import judge_config, try_judge
 from refblend.scoring.result import score_metrics
 
-LIMITS = ScoringLimits(model_cap=400, tokenizer_cap=2048, max_new_tokens=32)
+CAP, NEW_TOKENS = 400, 32
 LONG = "It is a warm day. " * 500
 
 
-def judge(engine, tokenizer, templates, **options) -> GenerativeJudge:
-    return GenerativeJudge(engine, tokenizer, templates, JudgeOptions(LIMITS, **options))
+def judge(engine, tokenizer, invalid_score=0.5, **scoring) -> GenerativeJudge:
+    usual = {"max_model_len": CAP, "max_new_tokens": NEW_TOKENS, "score_mode": "text"}
+    config = judge_config("m", "hf", "embedded", usual | scoring, invalid_score)
+    return GenerativeJudge(engine, tokenizer, config)
 
 
 SAMPLES = [("q", "right"), ("q", "wrong"), ("q", "right"), ("p", "right"), ("q", "wrong")]
@@ -26,12 +25,12 @@ SAMPLES = [("q", "right"), ("q", "wrong"), ("q", "right"), ("p", "right"), ("q",
 
 @pytest.mark.parametrize(("temperature", "requests"), [(0.0, 3), (0.7, 5)])
 def test_equal_samples_are_asked_once_unless_the_judge_samples(
-    temperature, requests, embedded, chat_tokenizer, scripted
+    temperature, requests, chat_tokenizer, scripted
 ) -> None:
     engine = scripted(
         chat_tokenizer, lambda p: "\\box{0.9}" if "[[right]]\n" in p else "\\box{0.1}"
     )
-    j = judge(engine, chat_tokenizer, embedded, temperature=temperature)
+    j = judge(engine, chat_tokenizer, temperature=temperature)
     results = j.score(*zip(*SAMPLES, strict=True), seeds=range(5))
     assert [r.score for r in results] == [0.9, 0.1, 0.9, 0.9, 0.1]
     assert (j.last_call.samples, j.last_call.requests) == (5, requests)
@@ -40,25 +39,25 @@ def test_equal_samples_are_asked_once_unless_the_judge_samples(
     assert j.last_call.metrics()["perf/ref_quality/asked_share"] == requests / 5
 
 
-def test_what_befalls_a_request_befalls_all_its_samples(embedded, chat_tokenizer, scripted) -> None:
+def test_what_befalls_a_request_befalls_all_its_samples(chat_tokenizer, scripted) -> None:
     answering = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
-    j = judge(Failing(answering, [OverlengthError([1], 99)]), chat_tokenizer, embedded)
+    j = judge(Failing(answering, [OverlengthError([1], 99)]), chat_tokenizer)
     results = j.score(*zip(*SAMPLES, strict=True))
     assert [r.path for r in results] == ["text", "overlength", "text", "text", "overlength"]
 
 
-def test_clipping_never_hands_over_an_overlong_request(embedded, chat_tokenizer, scripted) -> None:
+def test_clipping_never_hands_over_an_overlong_request(chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}", max_model_len=400)
-    results = judge(engine, chat_tokenizer, embedded).score(["q", "q"], [LONG, "short"])
+    results = judge(engine, chat_tokenizer).score(["q", "q"], [LONG, "short"])
     assert [r.clipped for r in results] == [True, False]
     assert all(r.valid for r in results)
-    assert max(len(r.prompt_ids) for r in engine.calls[0]) <= LIMITS.allowed_length
-    assert results[0].prompt_tokens_unclipped > LIMITS.allowed_length
+    assert max(len(r.prompt_ids) for r in engine.calls[0]) <= CAP - 16 - NEW_TOKENS
+    assert results[0].prompt_tokens_unclipped > CAP - 16 - NEW_TOKENS
 
 
-def test_without_clipping_an_overlong_sample_is_counted(embedded, chat_tokenizer, scripted) -> None:
+def test_without_clipping_an_overlong_sample_is_counted(chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
-    j = judge(engine, chat_tokenizer, embedded, hard_clip=False, invalid_score=0.25)
+    j = judge(engine, chat_tokenizer, hard_clip=False, invalid_score=0.25)
     results = j.score(["q"] * 3, ["short", LONG, "brief"])
     assert [r.path for r in results] == ["text", "overlength", "text"]
     assert (results[1].score, results[1].valid) == (0.25, False)
@@ -66,12 +65,12 @@ def test_without_clipping_an_overlong_sample_is_counted(embedded, chat_tokenizer
     assert score_metrics(results)["incidents/overlength"] == 1
 
 
-def test_all_overlong_makes_no_call(embedded, chat_tokenizer, scripted) -> None:
+def test_all_overlong_makes_no_call(chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
-    results = judge(engine, chat_tokenizer, embedded, hard_clip=False).score(["q"], [LONG])
+    results = judge(engine, chat_tokenizer, hard_clip=False).score(["q"], [LONG])
     assert results[0].path == "overlength"
     assert engine.calls == []
-    assert judge(engine, chat_tokenizer, embedded).score([], []) == []
+    assert judge(engine, chat_tokenizer).score([], []) == []
 
 
 class Failing:
@@ -99,9 +98,9 @@ class Failing:
     ],
     ids=lambda e: type(e).__name__,
 )
-def test_engine_failure_becomes_results(error, embedded, chat_tokenizer, scripted) -> None:
+def test_engine_failure_becomes_results(error, chat_tokenizer, scripted) -> None:
     engine = Failing(scripted(chat_tokenizer, lambda p: "\\box{0.9}"), [error])
-    j = judge(engine, chat_tokenizer, embedded)
+    j = judge(engine, chat_tokenizer)
     results = j.score(["q"] * 2, ["a"] * 2)
     assert [(r.score, r.valid, r.path) for r in results] == [(0.5, False, "error")] * 2
     assert type(error).__name__ in results[0].raw
@@ -137,9 +136,9 @@ class Garbage:
 
 @pytest.mark.parametrize("mode", ["text", "expected"])
 @pytest.mark.parametrize("seed", range(5))
-def test_garbage_is_counted_and_never_a_silent_zero(mode, seed, embedded, chat_tokenizer) -> None:
+def test_garbage_is_counted_and_never_a_silent_zero(mode, seed, chat_tokenizer) -> None:
     engine = Garbage(seed, len(chat_tokenizer))
-    j = judge(engine, chat_tokenizer, embedded, score_mode=mode)
+    j = judge(engine, chat_tokenizer, score_mode=mode)
     results = j.score(["q"] * 8, list("abcdefgh"))
     assert all(0.0 <= r.score <= 1.0 for r in results)
     assert all(r.score == 0.5 for r in results if not r.valid)
@@ -148,45 +147,30 @@ def test_garbage_is_counted_and_never_a_silent_zero(mode, seed, embedded, chat_t
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
-def test_out_of_memory_is_for_whoever_started_the_engine(error, embedded, chat_tokenizer) -> None:
+def test_out_of_memory_is_for_whoever_started_the_engine(error, chat_tokenizer) -> None:
     """Training replaces the engine and repeats the call: a neutral score would change the run."""
     with pytest.raises(type(error)):
-        judge(Failing(None, [error]), chat_tokenizer, embedded).score(["q"], ["a"])
+        judge(Failing(None, [error]), chat_tokenizer).score(["q"], ["a"])
 
 
-def test_a_defect_is_not_hidden(embedded, chat_tokenizer) -> None:
+def test_a_defect_is_not_hidden(chat_tokenizer) -> None:
     with pytest.raises(ZeroDivisionError):
-        judge(Failing(None, [ZeroDivisionError()]), chat_tokenizer, embedded).score(["q"], ["a"])
+        judge(Failing(None, [ZeroDivisionError()]), chat_tokenizer).score(["q"], ["a"])
 
 
-def test_an_engine_that_loses_an_answer_is_an_error(embedded, chat_tokenizer, scripted) -> None:
+def test_an_engine_that_loses_an_answer_is_an_error(chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, lambda p: "\\box{0.9}")
     whole = engine.generate
     engine.generate = lambda requests: whole(requests)[:-1]
-    results = judge(engine, chat_tokenizer, embedded).score(["q"] * 2, ["a", "b"])
+    results = judge(engine, chat_tokenizer).score(["q"] * 2, ["a", "b"])
     assert [r.path for r in results] == ["error", "error"]
 
 
-def test_truncated_box_is_read_by_the_token_parser(embedded, chat_tokenizer, scripted) -> None:
+def test_truncated_box_is_read_by_the_token_parser(chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, lambda p: "1" * 25 + "\\box{0.37}")
     ids = chat_tokenizer("1" * 25 + "\\box{0.37", add_special_tokens=False)["input_ids"]
-    limits = ScoringLimits(model_cap=400, max_new_tokens=len(ids))
-    j = GenerativeJudge(engine, chat_tokenizer, embedded, JudgeOptions(limits))
-    (result,) = j.score(["q"], ["a"])
+    (result,) = judge(engine, chat_tokenizer, max_new_tokens=len(ids)).score(["q"], ["a"])
     assert (result.score, result.path) == (0.37, "token")
-
-
-def test_options_from_the_configuration() -> None:
-    config = RefQualityScoreConfig(
-        invalid_score=0.4,
-        scoring=ScoringConfig(
-            model_path="m", few_shot=False, max_new_tokens=32, hard_clip=False, safety_margin=4
-        ),
-    )
-    options = JudgeOptions.from_config(config, model_cap=512, tokenizer_cap=int(1e30))
-    assert options.limits.allowed_length == 512 - 4 - 32
-    assert (options.form, options.hard_clip, options.invalid_score) == ("compact", False, 0.4)
-    assert options.score_mode == config.scoring.score_mode
 
 
 SCORING = "algorithm.ref_quality_score.scoring"

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import judge_config
 from refblend.scoring.measure.quality import (
     auc_within,
     auc_within_interval,
@@ -38,7 +38,7 @@ def answer(prompt: str) -> str:
 
 def test_both_forms_in_one_go(embedded, chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, answer)
-    judge = GenerativeJudge(engine, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(1024)))
+    judge = GenerativeJudge(engine, chat_tokenizer, judge_config("m", "hf", "embedded", {}))
     seen: list[int] = []
     forms, samples = measure_quality(judge, CORPUS, progress=seen.append)
     assert seen == [12, 24]

@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
-from refblend.scoring.clipping import ScoringLimits
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import judge_config
 from refblend.scoring.measure.robustness import run_robustness
 
-BASE = JudgeOptions(ScoringLimits(model_cap=1024))
+BASE = judge_config("m", "hf", "embedded", {"score_mode": "text"})
 CORPUS = pd.DataFrame(
     {
         "question": "How many eggs?",
@@ -23,11 +23,11 @@ def answer(prompt: str) -> str:
     return "1" * 40 + ("\\box{0.90}" if "right" in sample else "\\box{0.10}")
 
 
-def test_table(embedded, chat_tokenizer, scripted) -> None:
+def test_table(chat_tokenizer, scripted) -> None:
     engine = scripted(chat_tokenizer, answer)
     seen = []
     table, samples = run_robustness(
-        GenerativeJudge(engine, chat_tokenizer, embedded, BASE),
+        GenerativeJudge(engine, chat_tokenizer, BASE),
         CORPUS,
         progress=lambda done, name: seen.append((name, done)),
     )

@@ -14,7 +14,6 @@ import pytest
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.embedded.problems import iterate_problems
 from refblend.errors import RefblendError
-from refblend.scoring.generative import JudgeOptions
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.scoring.result import JudgeResult
 
@@ -97,13 +96,10 @@ def both(served: str, tiny_model_dir: Path) -> list[tuple[list[JudgeResult], lis
     # the quote's, which in process is encoded apart.
     samples = [p.question.rstrip("?.") for p in problems], [p.solution for p in problems]
     with start_judge(judge_config(tiny_model_dir)) as judge:
-        cap = judge.tokenizer.model_max_length
         results = []
         for way in WAYS:
             remote = start_judge(judge_config(tiny_model_dir, served, **way)).score(*samples)
-            asked = judge_config(tiny_model_dir, **way)
-            options = JudgeOptions.from_config(asked, judge.engine.max_model_len, cap)
-            results.append((remote, judge.with_options(options).score(*samples)))
+            results.append((remote, judge.asked(**way).score(*samples)))
     return results
 
 

@@ -131,7 +131,7 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     told = step_progress("judge quality", total)
     with setup.open_generative() as judge:
         forms, scored = measure_quality(judge, frame, progress=told)
-        content = {"max_new_tokens": judge.options.limits.max_new_tokens, "forms": forms}
+        content = {"max_new_tokens": judge.config.scoring.max_new_tokens, "forms": forms}
     results.write(setup, corpus, frame, content, scored)
     for name, form in forms.items():
         typer.echo(f"{setup.judge} {name}: AUC {form['auc']}, valid {form['valid_rate']:.1%}")
@@ -141,12 +141,11 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
 @with_options
 def robustness(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
     """Experiment D: few-shot or compact, 32 to 96 new tokens, clipping on or off."""
-    from refblend.scoring.measure.robustness import by_length, robustness_arms, run_robustness
+    from refblend.scoring.measure.robustness import ARMS, by_length, run_robustness
 
     frame = results.load(corpus)
+    told = step_progress("experiment D", len(ARMS) * len(frame))
     with setup.open_generative() as judge:
-        total = len(robustness_arms(judge.options)) * len(frame)
-        told = step_progress("experiment D", total)
         table, scored = run_robustness(judge, frame, progress=told)
         content = _asked(judge)
     times = table.set_index("arm").pop("seconds_per_response")
@@ -179,5 +178,5 @@ def attacks(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
 
 
 def _asked(judge: "GenerativeJudge") -> dict[str, Any]:
-    options = judge.options
-    return {"max_new_tokens": options.limits.max_new_tokens, "score_mode": options.score_mode}
+    scoring = judge.config.scoring
+    return {"max_new_tokens": scoring.max_new_tokens, "score_mode": scoring.score_mode}

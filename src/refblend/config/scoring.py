@@ -174,6 +174,11 @@ class ScoringConfig(EngineConfig):
             )
 
     @property
+    def form(self) -> Literal["full", "compact"]:
+        """Of the prompt, where it fits."""
+        return "full" if self.few_shot else "compact"
+
+    @property
     def engine(self) -> str:
         """What runs the judge: the reference model is on vLLM."""
         return "vllm" if self.kind == "reference" else self.kind

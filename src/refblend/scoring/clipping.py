@@ -11,56 +11,36 @@ positions along the ids that are left.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from refblend.config.scoring import ScoringConfig
 from refblend.errors import ScoringError
-from refblend.scoring.prompts import EncodedPrompt, Frame
+from refblend.scoring.prompts import CharacterEncoder, EncodedPrompt, Frame, PromptEncoder
 from refblend.scoring.templates import PromptForm
 
-if TYPE_CHECKING:
-    from refblend.scoring.endpoint import CharacterEncoder
-    from refblend.scoring.prompts import PromptEncoder
-
-_NO_CAP = 10**9
 MIN_DATA_TOKENS = 8
 """Minimum number of response and question tokens for which a prompt must have room."""
 KEPT_RESPONSE_TOKENS = 32
 """Tokens of a long response that survive however long the question is."""
 
 
-@dataclass(frozen=True)
-class ScoringLimits:
-    """What bounds the length of a scoring prompt, in tokens; ``tokenizer_cap`` None: no cap."""
+def allowed_length(frame: Frame, scoring: ScoringConfig, *caps: int) -> int:
+    """Longest prompt, in tokens: the least cap − safety margin − max_new_tokens.
 
-    model_cap: int
-    tokenizer_cap: int | None = None
-    fallback_max_length: int = 768
-    safety_margin: int = 16
-    max_new_tokens: int = 64
-
-    @property
-    def cap(self) -> int:
-        """min(model cap, tokenizer cap, fallback)."""
-        tokenizer_cap = _NO_CAP if self.tokenizer_cap is None else self.tokenizer_cap
-        return min(self.model_cap, tokenizer_cap, self.fallback_max_length)
-
-    @property
-    def allowed_length(self) -> int:
-        """Longest prompt, in tokens: cap − safety margin − max_new_tokens."""
-        return self.cap - self.safety_margin - self.max_new_tokens
-
-
-def check_frame(frame: Frame, limits: ScoringLimits) -> None:
-    """Refuse (ScoringError) templates whose compact form, the last resort, leaves no room."""
-    room = limits.allowed_length - len(frame)
+    ``caps`` are the model's and the tokenizer's. ScoringError if the compact template, the last
+    resort, whose ``frame`` is given, leaves no room.
+    """
+    cap = min(*caps, scoring.max_model_len or scoring.fallback_max_length)
+    allowed = cap - scoring.safety_margin - scoring.max_new_tokens
+    room = allowed - len(frame)
     if room < MIN_DATA_TOKENS:
         raise ScoringError(
-            f"scoring: the compact template takes {len(frame)} of {limits.allowed_length} tokens "
-            f"(cap {limits.cap} − margin {limits.safety_margin} − max_new_tokens "
-            f"{limits.max_new_tokens}), which leaves {max(room, 0)} for question and response",
+            f"scoring: the compact template takes {len(frame)} of {allowed} tokens "
+            f"(cap {cap} − margin {scoring.safety_margin} − max_new_tokens "
+            f"{scoring.max_new_tokens}), which leaves {max(room, 0)} for question and response",
             "Lower max_new_tokens, raise max_model_len, or shorten compact_header and "
             "compact_instruction.",
         )
+    return allowed
 
 
 def cut_middle(ids: Sequence[int], length: int, seam: Sequence[int] = ()) -> tuple[int, ...]:
@@ -114,7 +94,7 @@ class ScoringRequest:
 
 
 def plan_request(
-    encoder: "PromptEncoder | CharacterEncoder",
+    encoder: PromptEncoder | CharacterEncoder,
     question: str,
     response: str,
     allowed_length: int,

@@ -21,9 +21,9 @@ from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, plan_requ
 from refblend.scoring.generative import TOP_LOGPROBS, answer_regex
 from refblend.scoring.judge import RequestJudge
 from refblend.scoring.parsing import parse_tokens
-from refblend.scoring.prompts import EncodedPrompt, Frame
+from refblend.scoring.prompts import CharacterEncoder
 from refblend.scoring.result import JudgeResult
-from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
+from refblend.scoring.templates import load_templates
 from refblend.scoring.wire import Answer, Token, explain, is_too_long, wire_to
 from refblend.secret import read_secret
 
@@ -55,31 +55,11 @@ def read_key(http: HttpJudgeConfig) -> str:
     return key
 
 
-class CharacterEncoder:
-    """Prompts as code points, so that the guards of length and their order are the same."""
-
-    seam: tuple[int, ...] = (ord(" "),)
-
-    def __init__(self, templates: ScoringTemplates) -> None:
-        self.templates = templates
-
-    def frame(self, form: PromptForm) -> Frame:
-        """The trusted texts of one form."""
-        return Frame(*(tuple(map(ord, text)) for text in self.templates.frame(form)))
-
-    def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
-        """One prompt in the chosen form, its data made harmless."""
-        quoted = (tuple(map(ord, self.templates.quote(text))) for text in (response, question))
-        return EncodedPrompt(self.frame(form), *quoted)
-
-
 class EndpointJudge(RequestJudge):
     """Scores responses with a model that somebody else serves."""
 
     def __init__(self, config: RefQualityScoreConfig) -> None:
-        self.config = config
-        self.invalid_score = config.invalid_score
-        self.greedy = config.scoring.temperature == 0
+        super().__init__(config)
         self.http = config.scoring.http
         self.encoder = CharacterEncoder(load_templates(config.scoring.templates))
         taken = len(self.encoder.frame("compact"))
@@ -129,10 +109,8 @@ class EndpointJudge(RequestJudge):
     def plan(self, question: str, response: str) -> ScoringRequest:
         """The request for one sample; its ids are code points."""
         scoring = self.config.scoring
-        form: PromptForm = "full" if scoring.few_shot else "compact"
-        return plan_request(
-            self.encoder, question, response, self.http.max_prompt_chars, form, scoring.hard_clip
-        )
+        how = self.http.max_prompt_chars, scoring.form, scoring.hard_clip
+        return plan_request(self.encoder, question, response, *how)
 
     def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
         """The endpoint's answers; a request that fails does not affect the others."""
@@ -196,7 +174,9 @@ class EndpointJudge(RequestJudge):
 
         ids = [known(token.token) for token in tokens]
         top = [{known(t.token): t.logprob for t in token.top_logprobs or ()} for token in tokens]
-        return parse_tokens(text, ids or None, texts.__getitem__, top, self.invalid_score, mode)
+        return parse_tokens(
+            text, ids or None, texts.__getitem__, top, self.config.invalid_score, mode
+        )
 
 
 def _last_tokens(tokens: Sequence[Token], length: int) -> list[Token]:

@@ -10,7 +10,7 @@ its box ends, whatever the judge would rather write.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,12 @@ from refblend.rollout.base import (
 )
 from refblend.rollout.factory import own_options, start_engine
 from refblend.rollout.model_dir import check_model, resolve_max_model_len
-from refblend.scoring.clipping import ScoringLimits, ScoringRequest, check_frame, plan_request
+from refblend.scoring.clipping import ScoringRequest, allowed_length, plan_request
 from refblend.scoring.judge import RequestJudge
-from refblend.scoring.parsing import ScoreMode, answer_start, parse_score
+from refblend.scoring.parsing import answer_start, parse_score
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.result import JudgeResult
-from refblend.scoring.templates import PromptForm, ScoringTemplates, load_templates
+from refblend.scoring.templates import load_templates
 
 _WORKING = r"[ -\[\]-z|~]"
 """Printable ASCII without backslash and braces, so that the working contains no box."""
@@ -72,67 +72,26 @@ def engine_failures() -> tuple[type[BaseException], ...]:
     return (*ENGINE_FAILURES, *(error for error in found if error is not None))
 
 
-@dataclass(frozen=True)
-class JudgeOptions:
-    """How the judge is asked; see ``ref_quality_score`` for the fields."""
-
-    limits: ScoringLimits
-    form: PromptForm = "full"
-    """``full``: with examples where they fit; ``compact``: that form only."""
-    hard_clip: bool = True
-    temperature: float = 0.0
-    invalid_score: float = 0.5
-    score_mode: ScoreMode = "text"
-    regex: str | None = None
-    """Every answer matches it as a whole; None: the judge writes freely."""
-
-    @classmethod
-    def from_config(
-        cls, config: RefQualityScoreConfig, model_cap: int, tokenizer_cap: int | None
-    ) -> "JudgeOptions":
-        """Options of ``algorithm.ref_quality_score`` for an engine of length ``model_cap``."""
-        scoring = config.scoring
-        unset = scoring.max_model_len is None
-        limits = ScoringLimits(
-            model_cap=model_cap,
-            tokenizer_cap=tokenizer_cap,
-            fallback_max_length=scoring.fallback_max_length if unset else model_cap,
-            safety_margin=scoring.safety_margin,
-            max_new_tokens=scoring.max_new_tokens,
-        )
-        return cls(
-            limits=limits,
-            form="full" if scoring.few_shot else "compact",
-            hard_clip=scoring.hard_clip,
-            temperature=scoring.temperature,
-            invalid_score=config.invalid_score,
-            score_mode=scoring.score_mode,
-            regex=answer_regex(scoring),
-        )
-
-
 class GenerativeJudge(RequestJudge):
     """Scores responses with our own engine; ScoringError if the templates exceed its limits."""
 
     def __init__(
-        self,
-        engine: RolloutEngine,
-        tokenizer: Any,
-        templates: ScoringTemplates,
-        options: JudgeOptions,
+        self, engine: RolloutEngine, tokenizer: Any, config: RefQualityScoreConfig
     ) -> None:
+        super().__init__(config)
         self.engine = engine
         self.tokenizer = tokenizer
-        self.encoder = PromptEncoder(tokenizer, templates)
-        self.options = options
-        self.invalid_score, self.greedy = options.invalid_score, options.temperature == 0
+        self.encoder = PromptEncoder(tokenizer, load_templates(config.scoring.templates))
+        self.regex = answer_regex(config.scoring)
+        compact = self.encoder.frame("compact")
+        caps = engine.max_model_len, tokenizer.model_max_length
+        self.allowed_length = allowed_length(compact, config.scoring, *caps)
         # A chat template may open the thought itself, and its tags may be special tokens.
-        slot = tokenizer.decode(list(self.encoder.frame("compact").suffix))
+        slot = tokenizer.decode(list(compact.suffix))
         self._opening = "<think>" if answer_start(slot) is None else ""
         added = getattr(tokenizer, "added_tokens_decoder", {}).values()
         hidden = [str(token) for token in added if token.special]
         self._skip_special = all(answer_start(token) == 0 for token in hidden)
-        check_frame(self.encoder.frame("compact"), options.limits)
 
     @classmethod
     def check(cls, config: RefQualityScoreConfig) -> None:
@@ -149,14 +108,14 @@ class GenerativeJudge(RequestJudge):
         cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
     ) -> list[ScoringRequest]:
         """With the judge's own tokenizer and limits; see :meth:`Judge.trial`."""
-        directory = Path(config.scoring.model_path or "")
+        scoring = config.scoring
+        directory = Path(scoring.model_path or "")
         tokenizer = load_tokenizer(directory)
-        cap = resolve_max_model_len(directory, config.scoring.max_model_len)
-        options = JudgeOptions.from_config(config, cap, tokenizer.model_max_length)
-        encoder = PromptEncoder(tokenizer, load_templates(config.scoring.templates))
-        check_frame(encoder.frame("compact"), options.limits)
-        allowed, form, clip = options.limits.allowed_length, options.form, options.hard_clip
-        return [plan_request(encoder, q, r, allowed, form, clip) for q, r in samples]
+        encoder = PromptEncoder(tokenizer, load_templates(scoring.templates))
+        caps = resolve_max_model_len(directory, scoring.max_model_len), tokenizer.model_max_length
+        allowed = allowed_length(encoder.frame("compact"), scoring, *caps)
+        how = allowed, scoring.form, scoring.hard_clip
+        return [plan_request(encoder, question, answer, *how) for question, answer in samples]
 
     @classmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "GenerativeJudge":
@@ -175,15 +134,13 @@ class GenerativeJudge(RequestJudge):
     @classmethod
     def on_engine(cls, config: RefQualityScoreConfig, engine: RolloutEngine) -> "GenerativeJudge":
         """The judge of a configuration on an engine that runs already."""
-        scoring = config.scoring
-        tokenizer = load_tokenizer(Path(scoring.model_path or ""))
-        caps = engine.max_model_len, tokenizer.model_max_length
-        options = JudgeOptions.from_config(config, *caps)
-        return cls(engine, tokenizer, load_templates(scoring.templates), options)
+        return cls(engine, load_tokenizer(Path(config.scoring.model_path or "")), config)
 
-    def with_options(self, options: JudgeOptions) -> "GenerativeJudge":
-        """The same judge on the same engine, asked in another way."""
-        return GenerativeJudge(self.engine, self.tokenizer, self.encoder.templates, options)
+    def asked(self, **changes: Any) -> "GenerativeJudge":
+        """The same judge on the same engine, with other values of keys of ``scoring``."""
+        scoring = self.config.scoring.model_copy(update=changes)
+        config = self.config.model_copy(update={"scoring": scoring})
+        return GenerativeJudge(self.engine, self.tokenizer, config)
 
     def begin_run(self) -> None:
         """Clear the caches of an earlier run."""
@@ -195,9 +152,8 @@ class GenerativeJudge(RequestJudge):
 
     def plan(self, question: str, response: str) -> ScoringRequest:
         """The request for one sample, within the limits or flagged overlength."""
-        o = self.options
-        allowed = o.limits.allowed_length
-        return plan_request(self.encoder, question, response, allowed, o.form, o.hard_clip)
+        how = self.allowed_length, self.config.scoring.form, self.config.scoring.hard_clip
+        return plan_request(self.encoder, question, response, *how)
 
     def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
         """All requests in one engine call; if it fails, so does every request."""
@@ -226,17 +182,17 @@ class GenerativeJudge(RequestJudge):
     ) -> list[Generation]:
         if not requests:
             return []
-        expected = self.options.score_mode == "expected"
+        scoring, expected = self.config.scoring, self.config.scoring.score_mode == "expected"
         return self.engine.generate(
             [
                 GenerationRequest(
                     prompt_ids=request.token_ids,
-                    max_new_tokens=self.options.limits.max_new_tokens,
-                    temperature=self.options.temperature,
+                    max_new_tokens=scoring.max_new_tokens,
+                    temperature=scoring.temperature,
                     seed=seed,
                     log_probs=expected,
                     top_logprobs=TOP_LOGPROBS if expected else 0,
-                    regex=self.options.regex,
+                    regex=self.regex,
                 )
                 for request, seed in zip(requests, seeds, strict=True)
             ]
@@ -244,10 +200,10 @@ class GenerativeJudge(RequestJudge):
 
     def read(self, answer: Generation, prompt_tokens: int) -> JudgeResult:
         """The score in one generation; only the judge's own tokens are looked at."""
-        o, ids = self.options, answer.token_ids
+        ids, mode = answer.token_ids, self.config.scoring.score_mode
         written = self.tokenizer.decode(list(ids), skip_special_tokens=self._skip_special)
         text = self._opening + written
         parsed = parse_score(
-            text, ids, self.tokenizer, answer.top_logprobs, o.invalid_score, o.score_mode
+            text, ids, self.tokenizer, answer.top_logprobs, self.config.invalid_score, mode
         )
         return replace(parsed, raw=text, prompt_tokens=prompt_tokens, new_tokens=len(ids))

@@ -20,7 +20,7 @@ from refblend.config.scoring import JUDGES, SCORING_KEY
 from refblend.errors import ConfigError
 from refblend.lookup import load_function
 from refblend.scoring.clipping import ScoringRequest
-from refblend.scoring.result import JudgeResult
+from refblend.scoring.result import JudgeResult, ScorePath
 from refblend.scoring.templates import find_templates
 
 
@@ -207,10 +207,10 @@ def start_judge(config: RefQualityScoreConfig, seed: int = 0) -> Judge:
 
 
 class RequestJudge(Judge):
-    """A judge that makes one request per sample; if ``greedy``, equal requests are sent once."""
+    """A judge that makes one request per sample; at temperature 0 equal ones are sent once."""
 
-    invalid_score: float
-    greedy: bool = True
+    def __init__(self, config: RefQualityScoreConfig) -> None:
+        self.config = config
 
     @abstractmethod
     def plan(self, question: str, response: str) -> ScoringRequest:
@@ -227,9 +227,10 @@ class RequestJudge(Judge):
         seeds = [0] * len(questions) if seeds is None else seeds
         samples = zip(questions, responses, seeds, strict=True)
         plans = [self.plan(question, response) for question, response, _ in samples]
+        greedy = self.config.scoring.temperature == 0
         first: dict[Hashable, int] = {}
         asked = {  # row → the row whose request answers it
-            row: first.setdefault(tuple(plan.token_ids) if self.greedy else row, row)
+            row: first.setdefault(tuple(plan.token_ids) if greedy else row, row)
             for row, plan in enumerate(plans)
             if not plan.overlength
         }
@@ -264,9 +265,12 @@ class RequestJudge(Judge):
 
     def too_long(self, plan: ScoringRequest, reason: str = "") -> JudgeResult:
         """The result of a request that is too long, or that was refused as too long."""
-        length = len(plan.token_ids)
-        return JudgeResult(self.invalid_score, False, "overlength", reason, prompt_tokens=length)
+        return self._invalid("overlength", reason, len(plan.token_ids))
 
     def failed(self, reason: str, prompt_tokens: int) -> JudgeResult:
         """The result of a request whose call failed."""
-        return JudgeResult(self.invalid_score, False, "error", reason, prompt_tokens=prompt_tokens)
+        return self._invalid("error", reason, prompt_tokens)
+
+    def _invalid(self, path: ScorePath, raw: str, prompt_tokens: int) -> JudgeResult:
+        invalid = self.config.invalid_score
+        return JudgeResult(invalid, False, path, raw, prompt_tokens=prompt_tokens)

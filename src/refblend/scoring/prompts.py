@@ -125,6 +125,24 @@ class PromptEncoder:
         )
 
 
+class CharacterEncoder:
+    """Prompts as code points, so that the guards of length and their order are the same."""
+
+    seam: tuple[int, ...] = (ord(" "),)
+
+    def __init__(self, templates: ScoringTemplates) -> None:
+        self.templates = templates
+
+    def frame(self, form: PromptForm) -> Frame:
+        """The trusted texts of one form."""
+        return Frame(*(tuple(map(ord, text)) for text in self.templates.frame(form)))
+
+    def encode(self, question: str, response: str, form: PromptForm) -> EncodedPrompt:
+        """One prompt in the chosen form, its data made harmless."""
+        quoted = (tuple(map(ord, self.templates.quote(text))) for text in (response, question))
+        return EncodedPrompt(self.frame(form), *quoted)
+
+
 def frame_around(tokenizer: Any, text: str, marks: tuple[str, str]) -> Frame | None:
     """The ids of the three parts of a text around two marks; None unless each is there once."""
     if any(text.count(mark) != 1 for mark in marks):

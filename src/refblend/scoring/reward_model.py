@@ -72,10 +72,9 @@ class RewardModelJudge(RequestJudge):
     """Scores responses with an ``AutoModelForSequenceClassification`` of one logit."""
 
     def __init__(self, model: Any, tokenizer: Any, config: RefQualityScoreConfig) -> None:
+        super().__init__(config)
         self.model = model
         self.encoder = ConversationEncoder(tokenizer)
-        self.config = config
-        self.invalid_score = config.invalid_score
         scoring = config.scoring
         model_cap = scoring.max_model_len or model.config.max_position_embeddings
         self.allowed_length = min(model_cap, tokenizer.model_max_length)
@@ -154,7 +153,7 @@ class RewardModelJudge(RequestJudge):
     def _score(self, logit: float, length: int) -> JudgeResult:
         raw, shape = f"{logit:.6g}", self.config.scoring.reward_model
         if not math.isfinite(logit):
-            return JudgeResult(self.invalid_score, False, "default", raw, prompt_tokens=length)
+            return self._invalid("default", raw, length)
         score = sigmoid(shape.scale * (logit - shape.shift))
         return JudgeResult(score, True, "logit", raw, prompt_tokens=length)
 

@@ -104,5 +104,5 @@ class JudgeWorker(Sleeper):
         self.judge.begin_run()
 
     def last_call(self) -> CallStats:
-        """Metrics of the last batch: tokens, seconds, prefix-cache hit rate."""
+        """Metrics of the last batch: requests, tokens and seconds."""
         return self.judge.last_call

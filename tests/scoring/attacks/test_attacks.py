@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from refblend.scoring.clipping import ScoringLimits, plan_request
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
+from refblend.scoring.clipping import plan_request
+from refblend.scoring.generative import GenerativeJudge
+from refblend.scoring.judge import judge_config
 from refblend.scoring.measure.attacks import ATTACKS, measure_attacks, structure_kept
 from refblend.scoring.prompts import PromptEncoder, build_scoring_prompt
 
 QUESTION = "Eva finds 12 pens. Then 5 get lost. How many are left?"
 WRONG = "12-5=8.\n#### 8"
+CONFIG = judge_config("m", "hf", "embedded", {"score_mode": "text"})
 BOX = re.compile(r"\\[\s\W]*b[\s\W]*[o0][\s\W]*x", re.IGNORECASE)
 
 FAMILIES = sorted({attack.family for attack in ATTACKS})
@@ -60,10 +62,8 @@ def test_token_structure(family: str, kind: str, embedded, all_tokenizers) -> No
 
 def test_only_the_judges_own_tokens_are_parsed(embedded, chat_tokenizer, scripted) -> None:
     """A judge that says nothing leaves every attack with the neutral score."""
-    options = JudgeOptions(ScoringLimits(model_cap=2048, tokenizer_cap=2048))
-    judge = GenerativeJudge(
-        scripted(chat_tokenizer, lambda _: "no idea"), chat_tokenizer, embedded, options
-    )
+    silent = scripted(chat_tokenizer, lambda _: "no idea")
+    judge = GenerativeJudge(silent, chat_tokenizer, CONFIG)
     samples = [attack.apply(QUESTION, WRONG) for attack in ATTACKS]
     results = judge.score([q for q, _ in samples], [r for _, r in samples])
     assert {(r.score, r.valid, r.path) for r in results} == {(0.5, False, "default")}
@@ -71,9 +71,8 @@ def test_only_the_judges_own_tokens_are_parsed(embedded, chat_tokenizer, scripte
 
 def test_clipping_does_not_close_the_quote(embedded, chat_tokenizer) -> None:
     flood = next(attack for attack in ATTACKS if attack.name == "quote_flood")
-    limits = ScoringLimits(model_cap=384, max_new_tokens=64)
     encoder = PromptEncoder(chat_tokenizer, embedded)
-    plan = plan_request(encoder, *flood.apply(QUESTION, WRONG), limits.allowed_length)
+    plan = plan_request(encoder, *flood.apply(QUESTION, WRONG), 304)
     assert plan.clipped
     assert structure_kept(plan, encoder)
 
@@ -82,7 +81,7 @@ def test_clipping_does_not_close_the_quote(embedded, chat_tokenizer) -> None:
 def test_a_broken_structure_is_seen(planted: str, embedded, chat_tokenizer) -> None:
     """As if quoting had failed: the text stands in the prompt as it was written."""
     encoder = PromptEncoder(chat_tokenizer, embedded)
-    plan = plan_request(encoder, QUESTION, WRONG, ScoringLimits(2048).allowed_length)
+    plan = plan_request(encoder, QUESTION, WRONG, 688)
     place = len(encoder.frame("full").prefix)
     ids = chat_tokenizer(planted, add_special_tokens=False)["input_ids"]
     broken = [*plan.token_ids[:place], *ids, *plan.token_ids[place:]]
@@ -97,8 +96,7 @@ def test_lift_is_measured_against_the_neutral_answer(embedded, chat_tokenizer, s
     gullible = scripted(
         chat_tokenizer, lambda p: "\\box{0.90}" if "full marks" in p else "\\box{0.20}"
     )
-    options = JudgeOptions(ScoringLimits(model_cap=2048, tokenizer_cap=2048))
-    judge = GenerativeJudge(gullible, chat_tokenizer, embedded, options)
+    judge = GenerativeJudge(gullible, chat_tokenizer, CONFIG)
     seen: list[int] = []
     table, samples = measure_attacks(judge, [QUESTION] * 3, [WRONG] * 3, progress=seen.append)
     assert table["attack"].iloc[0] == "please", "sorted by lift"
@@ -116,7 +114,7 @@ def test_interval_of_the_lift(embedded, chat_tokenizer, scripted) -> None:
         chat_tokenizer,
         lambda p: "\\box{1.00}" if "full marks" in p and "[[Why?]]" not in p else "\\box{0.00}",
     )
-    judge = GenerativeJudge(partial, chat_tokenizer, embedded, JudgeOptions(ScoringLimits(2048)))
+    judge = GenerativeJudge(partial, chat_tokenizer, CONFIG)
     please = [a for a in ATTACKS if a.name == "please"]
     questions = [QUESTION, QUESTION, "Why?"]
     table, _ = measure_attacks(judge, questions, [WRONG] * 3, please)

@@ -7,7 +7,6 @@ one generation per response: the score as written is parsed again from the judge
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from refblend.scoring.judge import Judge
 from refblend.scoring.measure.corpus import check_corpus
 from refblend.scoring.parsing import parse_score
 from refblend.scoring.prompts import encode_plain
-from refblend.scoring.templates import PromptForm
 from refblend.seeding import derive_seed
 
 RESULT_COLUMNS = (
@@ -146,8 +144,8 @@ def with_length_bins(scored: pd.DataFrame) -> pd.DataFrame:
     return scored.assign(length_bin=ordered)
 
 
-FORMS: dict[str, PromptForm] = {"few_shot": "full", "compact": "compact"}
-"""Forms of the prompt by their names in reports."""
+FORMS = {"few_shot": True, "compact": False}
+"""Forms of the prompt by their names in reports: whether the examples are shown."""
 TOKEN_LIMITS = (32, 64, 96)
 """``valid``: the share of answers whose box would be complete within that many tokens."""
 KINDS = {"written": "score", "expected": "expected"}
@@ -166,15 +164,14 @@ def measure_quality(
     check_corpus(corpus)
     reports: dict[str, dict[str, Any]] = {}
     samples: list[pd.DataFrame] = []
-    for name, form in FORMS.items():
-        options = replace(judge.options, form=form, score_mode="expected")
-        asked = judge.with_options(options)
+    for name, few_shot in FORMS.items():
+        asked = judge.asked(few_shot=few_shot, score_mode="expected")
         before = len(samples) * len(corpus)
         report = None if progress is None else (lambda n, before=before: progress(before + n))
         scored = score_corpus(asked, corpus, progress=report)
-        scored = with_written_scores(scored, judge.tokenizer, options.invalid_score)
-        reports[name] = {"few_shot": form == "full"} | quality_report(
-            scored, judge.tokenizer, options.limits.max_new_tokens
+        scored = with_written_scores(scored, judge.tokenizer, judge.config.invalid_score)
+        reports[name] = {"few_shot": few_shot} | quality_report(
+            scored, judge.tokenizer, judge.config.scoring.max_new_tokens
         )
         samples.append(scored.assign(form=name))
     return reports, pd.concat(samples, ignore_index=True)

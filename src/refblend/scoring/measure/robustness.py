@@ -6,33 +6,27 @@ Each arm changes one thing of the base options.
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
+from refblend.config.scoring import ScoringConfig
 from refblend.ppo.metrics import expected_calibration_error, roc_auc
-from refblend.scoring.generative import GenerativeJudge, JudgeOptions
+from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.measure.corpus import check_corpus
 from refblend.scoring.measure.quality import FORMS, score_corpus
 
-NEW_TOKENS = (32, 64, 96)
 WARM_UP = 32
 """Responses scored before the first arm, to warm the engine up."""
 
 
-def robustness_arms(base: JudgeOptions) -> dict[tuple[str, str], JudgeOptions]:
-    """All arms by the names of experiment (``D1``) and arm; ScoringError without room to answer."""
-    changes: dict[tuple[str, str], dict[str, Any]] = {
-        **{("D1", name): {"form": form} for name, form in FORMS.items()},
-        **{
-            ("D2", f"new_tokens_{n}"): {"limits": replace(base.limits, max_new_tokens=n)}
-            for n in NEW_TOKENS
-        },
-        ("D3", "clip_on"): {"hard_clip": True},
-        ("D3", "clip_off"): {"hard_clip": False},
-    }
-    return {arm: replace(base, **change) for arm, change in changes.items()}
+ARMS: dict[tuple[str, str], dict[str, Any]] = {
+    **{("D1", name): {"few_shot": shown} for name, shown in FORMS.items()},
+    **{("D2", f"new_tokens_{n}"): {"max_new_tokens": n} for n in (32, 64, 96)},
+    ("D3", "clip_on"): {"hard_clip": True},
+    ("D3", "clip_off"): {"hard_clip": False},
+}
+"""Experiment and arm → the keys of ``scoring`` that it changes."""
 
 
 def run_robustness(
@@ -40,7 +34,8 @@ def run_robustness(
     corpus: pd.DataFrame,
     progress: Callable[[int, str], None] | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Score the corpus under all :func:`robustness_arms`, those with equal options once.
+    """Score the corpus under all :data:`ARMS`, those with equal settings once;
+    ScoringError without room to answer.
 
     Returns a row per arm (see :func:`arm_row`), and the scored samples of all arms with
     ``experiment`` and ``arm`` columns. ``progress`` is told how many are done, and the arm.
@@ -48,12 +43,13 @@ def run_robustness(
     check_corpus(corpus)
     rows: list[dict[str, Any]] = []
     samples: list[pd.DataFrame] = []
-    known: dict[JudgeOptions, tuple[pd.DataFrame, float]] = {}
+    known: dict[str, tuple[pd.DataFrame, float]] = {}
     # An engine's first call is slow for unrelated reasons: it must not count for an arm.
     score_corpus(judge, corpus.head(WARM_UP))
-    for (experiment, arm), options in robustness_arms(judge.options).items():
-        if options not in known:
-            asked = judge.with_options(options)
+    for (experiment, arm), changes in ARMS.items():
+        asked = judge.asked(**changes)
+        settings = asked.config.model_dump_json()
+        if settings not in known:
             asked.begin_run()  # else an arm would be served the prompts of the one before it
             report = None
             if progress is not None:
@@ -61,10 +57,10 @@ def run_robustness(
                 report = lambda n, at=before, name=arm: progress(at + n, name)  # noqa: E731
             start = time.perf_counter()
             scored = score_corpus(asked, corpus, progress=report)
-            known[options] = scored, time.perf_counter() - start
-        scored, seconds = known[options]
+            known[settings] = scored, time.perf_counter() - start
+        scored, seconds = known[settings]
         names = {"experiment": experiment, "arm": arm}
-        rows.append(arm_row(options, scored, seconds) | names)
+        rows.append(arm_row(asked.config.scoring, scored, seconds) | names)
         samples.append(scored.assign(**names))
     return pd.DataFrame(rows), pd.concat(samples, ignore_index=True)
 
@@ -83,7 +79,7 @@ def _outcome(scored: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def arm_row(options: JudgeOptions, scored: pd.DataFrame, seconds: float) -> dict[str, Any]:
+def arm_row(scoring: ScoringConfig, scored: pd.DataFrame, seconds: float) -> dict[str, Any]:
     """Experiment D's metrics of one arm; tokens and seconds are divided by all its responses.
 
     ``auc_all`` is over all scores, an invalid one of 0.5 included, which is what training sees.
@@ -93,9 +89,9 @@ def arm_row(options: JudgeOptions, scored: pd.DataFrame, seconds: float) -> dict
     prompt_tokens = int(submitted["prompt_tokens"].sum())
     new_tokens, n = int(scored["new_tokens"].sum()), len(scored)
     return _outcome(scored) | {
-        "few_shot": options.form == "full",
-        "max_new_tokens": options.limits.max_new_tokens,
-        "hard_clip": options.hard_clip,
+        "few_shot": scoring.few_shot,
+        "max_new_tokens": scoring.max_new_tokens,
+        "hard_clip": scoring.hard_clip,
         "judge_error": int((scored["path"] == "error").sum()),
         "fallback_rate": float((scored["path"] != "text").mean()),
         "token_path_rate": float((scored["path"] == "token").mean()),
