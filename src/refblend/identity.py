@@ -43,7 +43,7 @@ OBSERVING = (
 )
 """Keys, and sections, that leave the course of a run as it is up to rounding: how long it goes on,
 what it records, and how much of the machine each process gets. The number of steps is compared on
-its own (:attr:`RunIdentity.total_steps`)."""
+its own (:attr:`RunIdentity.total_steps`). ``profile_steps`` is a key of earlier runs only."""
 
 BY_CONTENT = (
     "actor_rollout_ref.model.path",

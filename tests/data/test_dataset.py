@@ -44,23 +44,6 @@ def test_truncation_when_not_filtered(tmp_path: Path) -> None:
         load_prompt_dataset(path, LetterTokenizer(), 8, False, "error")
 
 
-def test_only_problems_of_many_steps(tmp_path: Path) -> None:
-    rows = [
-        PromptRow(i, "mine", [{"role": "user", "content": "x" * i}], "q", "1", "", {"n_steps": n})
-        for i, n in enumerate([1, 3, 2, 3], start=1)
-    ]
-    write_rows(tmp_path / "a.parquet", rows)
-    data = load_prompt_dataset(tmp_path / "a.parquet", LetterTokenizer(), 10)
-    hard = data.at_least(3)
-    assert [row.index for row in hard.rows] == [2, 4]
-    assert [len(ids) for ids in hard.prompt_ids] == [2, 4]
-    with pytest.raises(DataError, match="no training row has 4 steps"):
-        data.at_least(4)
-    plain = load_prompt_dataset(write(tmp_path / "b.parquet", [3]), LetterTokenizer(), 10)
-    with pytest.raises(DataError, match=r"index 0 has no extra_info\.n_steps"):
-        plain.at_least(1)
-
-
 def test_nothing_left(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", [9, 9])
     with pytest.raises(DataError, match="all 2 prompts"):

@@ -1,4 +1,4 @@
-"""The offline modes of wandb, mlflow and swanlab for real, read back from what they write.
+"""The offline modes of wandb and mlflow for real, read back from what they write.
 
 Runs in ``.tools/trackers`` (``make .tools/trackers``), or in the environment that
 REFBLEND_TRACKERS_ENV names.
@@ -93,14 +93,3 @@ def test_mlflow_in_a_local_database(run_dir: Path, monkeypatch: pytest.MonkeyPat
     artifacts = Path(run[3].removeprefix("file://"))
     table = json.loads((artifacts / "rollouts" / "4.json").read_text())
     assert dict(zip(table["columns"], table["data"][0], strict=True)) == ROW
-
-
-def test_swanlab_offline(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SWANLAB_MODE", "offline")
-    known = show("swanlab", run_dir)
-    files = [path for path in (run_dir / "swanlog").rglob("*") if path.is_file()]
-    written = b"".join(path.read_bytes() for path in files)
-    for expected in (known["swanlab"].encode(), b"critic/score/mean", b"strategy"):
-        assert expected in written
-    assert b"broken" not in written
-    assert any(b"3+4=7. #### 7" in path.read_bytes() for path in files)

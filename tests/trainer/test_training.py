@@ -230,7 +230,6 @@ ESTIMATORS = ("rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "re
             "actor_rollout_ref.actor.entropy_coeff=0.01",
             "actor_rollout_ref.actor.ppo_mini_batch_size=2",
             "algorithm.rollout_correction.mode=truncate",
-            "trainer.profile_steps=[2]",
         ],
     ],
     ids=[*ESTIMATORS, "judge_pool", "random", "off", "everything"],
@@ -241,9 +240,3 @@ def test_other_configurations_run(make_run, overrides):
     for record in run.metrics():
         assert finite(record)
     assert run.metrics()[2]["actor/grad_norm"] > 0
-    profiled = run.directory / "profile" / "step_2"
-    assert profiled.exists() == any("profile_steps" in o for o in overrides)
-    if profiled.exists():
-        traced = json.loads((profiled / "actor.json").read_text())["traceEvents"]
-        assert any("mm" in event.get("name", "") for event in traced)
-        assert "Self CPU" in (profiled / "operators.txt").read_text()

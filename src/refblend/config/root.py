@@ -42,8 +42,6 @@ class DataConfig(Section):
     """Drop prompts over ``max_prompt_length`` at start-up, with a count."""
     truncation: Literal["error", "left", "right", "middle"] = "error"
     """How to treat overlong prompts that are not dropped."""
-    min_steps: PositiveInt | None = None
-    """Train only on problems whose solution has at least so many steps (``extra_info.n_steps``)."""
     max_val_samples: PositiveInt | None = None
     """Evaluate at most this many validation rows, from the top."""
 

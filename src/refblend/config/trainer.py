@@ -13,7 +13,7 @@ from refblend.config.base import (
     Section,
 )
 
-TrackerName = Literal["console", "tensorboard", "wandb", "mlflow", "swanlab", "jsonl"]
+TrackerName = Literal["console", "tensorboard", "wandb", "mlflow", "jsonl"]
 """What ``trainer.logger`` may list; see :mod:`refblend.trainer.trackers`."""
 
 
@@ -65,10 +65,10 @@ class TrainerConfig(Section):
     rollout_dump_freq: int = 5
     """Steps between dumps of all responses with their scores to ``rollouts/``; 0: never."""
     logger: list[TrackerName] = ["console", "tensorboard"]
-    """Where a run is shown. ``jsonl`` is ``metrics.jsonl``, which every run writes; ``wandb``,
-    ``mlflow`` and ``swanlab`` need their package and read its own environment variables."""
+    """Where a run is shown. ``jsonl`` is ``metrics.jsonl``, which every run writes; ``wandb``
+    and ``mlflow`` need their package and read its own environment variables."""
     project_name: str = "refblend"
-    """Project of the run at ``wandb``, ``mlflow`` and ``swanlab``."""
+    """Project of the run at ``wandb`` and ``mlflow``."""
     experiment_name: str | None = None
     """Name of the run there; null: the last two folders of ``default_local_dir``."""
     max_restarts: NonNegativeInt = 2
@@ -84,9 +84,6 @@ class TrainerConfig(Section):
     """Estimate energy and CO₂ with codecarbon (offline)."""
     country_iso_code: str = "DEU"
     """Grid whose carbon intensity is used for the estimate."""
-    profile_steps: list[PositiveInt] = []
-    """Steps of which the actor's Chrome trace and table of operators are written to ``profile/``;
-    their times include the profiler's."""
     drift_guard: DriftGuardConfig = DriftGuardConfig()
     """What happens when the sanity set gets worse."""
 

@@ -25,25 +25,6 @@ class PromptDataset:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def at_least(self, steps: int) -> "PromptDataset":
-        """The rows whose solution has so many steps; DataError if one does not say."""
-        kept = []
-        for place, row in enumerate(self.rows):
-            count = row.extra.get("n_steps")
-            if not isinstance(count, int | float):
-                raise DataError(
-                    f"data.min_steps is {steps}, but the row with index {row.index} has no "
-                    "extra_info.n_steps",
-                    "Leave data.min_steps out, or give the steps of every row.",
-                )
-            if count >= steps:
-                kept.append(place)
-        if not kept:
-            raise DataError(f"no training row has {steps} steps or more", "Lower data.min_steps.")
-        rows = [self.rows[place] for place in kept]
-        ids = [self.prompt_ids[place] for place in kept]
-        return PromptDataset(rows, ids, self.n_dropped, self.n_truncated)
-
 
 def load_prompt_dataset(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

@@ -63,7 +63,4 @@ def load_run_data(config: RefblendConfig) -> RunData:
     sets = [ValidationSet(load(data.val_files), data.max_val_samples)]
     if data.sanity_files:
         sets.append(ValidationSet(load(data.sanity_files), source=SANITY_SOURCE))
-    train = load(data.train_files)
-    if data.min_steps is not None:
-        train = train.at_least(data.min_steps)
-    return RunData(tokenizer, train, sets, config.reward.keep_special_tokens)
+    return RunData(tokenizer, load(data.train_files), sets, config.reward.keep_special_tokens)

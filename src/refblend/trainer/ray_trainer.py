@@ -9,8 +9,6 @@ verl:
 * A step leaves no hidden state: a run is its checkpoint, its configuration and its seed.
 """
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +94,7 @@ class RayPPOTrainer:
     def train_step(self) -> None:
         """One step: section 2.1 of docs/spec.md."""
         self.record, self._updating = step_metrics.StepRecord(), False
-        with self._profiled(), self.record.timed("step"):
+        with self.record.timed("step"):
             prompts = self.next_prompts()
             rollout = self.generate(prompts)
             experience = self.score(prompts, rollout)
@@ -312,19 +310,6 @@ class RayPPOTrainer:
         for notice in step_metrics.update_notices(role, metrics):
             self.outputs.trackers.message(f"step {self.step + 1}: {notice}")
         self.state.lost_updates.update(role, step_metrics.all_lost(metrics))
-
-    @contextlib.contextmanager
-    def _profiled(self) -> Iterator[None]:
-        """Profile the step if ``trainer.profile_steps`` names it; its stage times include that."""
-        step = self.step + 1
-        if step not in self.config.trainer.profile_steps:
-            yield
-            return
-        self.workers.call(ACTOR, "start_profile")
-        yield
-        folder = self.run_dir / "profile" / f"step_{step}"
-        self.workers.call(ACTOR, "stop_profile", str(folder.absolute()))
-        self.workers.notify(f"profile: {folder}")
 
 
 def _due(step: int, frequency: int) -> bool:

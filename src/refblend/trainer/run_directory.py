@@ -39,11 +39,8 @@ RUN_ENTRIES = (
     "checkpoints",
     "rollouts",
     "tensorboard",
-    "profile",
     "trackers.json",
     "wandb",
-    "swanlog",
-    "run.png",
 )
 """What a run writes into its directory besides the identity."""
 

@@ -28,7 +28,7 @@ from refblend.trainer.tracking import Tracker
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("wandb", "mlflow", "swanlab")
+PACKAGES = ("wandb", "mlflow")
 """Trackers that need the package of their name, which refblend does not bring."""
 ROWS_SHOWN = 16
 """Rollouts of a step in a table; ``rollouts/`` has all of them."""
@@ -135,52 +135,31 @@ def _report(arguments: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(arguments)
 
 
-class _ServiceTracker(Tracker):
-    """What wandb and swanlab have in common: how a run starts or goes on, and its curves."""
+class _WandbTracker(Tracker):
+    """Weights & Biases; its files lie in ``<run>/wandb``."""
 
-    def __init__(self, context: TrackerContext, service: str, **folder: str) -> None:
-        self._service: Any = importlib.import_module(service)
-        self._run = self._service.init(
+    def __init__(self, context: TrackerContext) -> None:
+        import wandb
+
+        self._table = wandb.Table
+        self._run = wandb.init(
             project=context.project,
             name=context.experiment,
-            id=context.identity(service),
+            id=context.identity("wandb"),
             resume="allow",
             config=dict(context.settings),
-            **folder,
+            dir=str(context.run_dir),
         )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._run.log({service_name(k): v for k, v in finite(metrics).items()}, step=step)
 
-
-class _WandbTracker(_ServiceTracker):
-    """Weights & Biases; its files lie in ``<run>/wandb``."""
-
-    def __init__(self, context: TrackerContext) -> None:
-        super().__init__(context, "wandb", dir=str(context.run_dir))
-
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._run.log({"rollouts": self._service.Table(COLUMNS, _cells(rows))}, step=step)
+        self._run.log({"rollouts": self._table(COLUMNS, _cells(rows))}, step=step)
 
     def close(self, failed: bool = False) -> None:
         """Wait until all is sent, or written where it is offline."""
         self._run.finish(exit_code=int(failed))
-
-
-class _SwanlabTracker(_ServiceTracker):
-    """SwanLab; its files lie in ``<run>/swanlog``."""
-
-    def __init__(self, context: TrackerContext) -> None:
-        super().__init__(context, "swanlab", log_dir=str(context.run_dir / "swanlog"))
-
-    def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        table = self._service.echarts.Table()
-        table.add(COLUMNS, [list(map(str, cells)) for cells in _cells(rows)])
-        self._run.log({"rollouts": table}, step=step)
-
-    def close(self, failed: bool = False) -> None:
-        """Wait until all is sent, or written where it is offline."""
-        self._run.finish(*(["crashed"] if failed else []))
 
 
 class _MlflowTracker(Tracker):
@@ -228,7 +207,6 @@ TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
     "tensorboard": _TensorBoardTracker,
     "wandb": _WandbTracker,
     "mlflow": _MlflowTracker,
-    "swanlab": _SwanlabTracker,
     "jsonl": lambda context: Tracker(),  # metrics.jsonl, which every run writes
 }
 """Trackers by the names that ``trainer.logger`` accepts."""

@@ -17,7 +17,6 @@ from torch import Tensor
 from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import FsdpConfig, OptimConfig, TrainWorkerConfig
-from refblend.files import atomic_path, write_text
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.workers import distributed
 from refblend.workers.batching import halve_micro_batches
@@ -151,24 +150,6 @@ class Rank:
         self.device = distributed.pick_device(fsdp)
         scoring = run.algorithm.ref_quality_score.scoring
         self._lends = run.actor_rollout_ref.rollout.sleep or scoring.sleep
-
-    def start_profile(self) -> None:
-        """Record every operator from now on."""
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if self.device.type == "cuda":
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-        self._profiler = torch.profiler.profile(activities=activities)
-        self._profiler.start()
-
-    def stop_profile(self, folder: str) -> None:
-        """Write a Chrome trace, and torch's table of the operators that take longest themselves."""
-        self._profiler.stop()
-        if distributed.is_main():
-            with atomic_path(Path(folder, "actor.json")) as temporary:
-                self._profiler.export_chrome_trace(str(temporary))
-            kind = "device" if self.device.type == "cuda" else "cpu"
-            table = self._profiler.key_averages().table(f"self_{kind}_time_total", row_limit=15)
-            write_text(Path(folder, "operators.txt"), table)
 
     def _lend(self) -> None:
         """Return torch's cached memory to the device if engines wake up on it."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from refblend.config import RefblendConfig
 from refblend.errors import CheckpointError, WorkerError
@@ -127,10 +126,6 @@ class WorkerSet:
         for group in chain.from_iterable(self._all().values()):
             group.kill()
         self.pools.remove()
-
-    def call(self, role: Role, method: str, *arguments: Any) -> Any:
-        """Call a method on all ranks of a role with a network, and wait; the answer of rank 0."""
-        return self.groups[role.name].call(method, *arguments).result()
 
     def generate(self, requests: Sequence[GenerationRequest], version: int) -> list[Generation]:
         """Sample with the current weights; WorkerError if an engine has others than ``version``."""
