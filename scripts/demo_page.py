@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from refblend.data.schema import PromptRow, read_rows
 from refblend.data.tokenizer import encode_chat, load_tokenizer
 from refblend.embedded.architecture import load_model
-from refblend.embedded.generation import Sampling, generate
+from refblend.embedded.generation import generate
 from refblend.files import write_text
 from refblend.rewards.gsm8k import compute_score
 from refblend.study.runs.evaluate import final_checkpoint
@@ -58,7 +58,7 @@ def answers(model: Path, start: Path, rows: list[PromptRow], length: int) -> lis
     """Greedy answers of a model with the tokenizer of the one that it started from."""
     tokenizer = load_tokenizer(start)
     prompts = [encode_chat(tokenizer, row.messages) for row in rows]
-    outputs = generate(load_model(model), prompts, Sampling(length), tokenizer.eos_token_id)
+    outputs = generate(load_model(model), prompts, tokenizer.eos_token_id, length)
     return [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in outputs]
 
 

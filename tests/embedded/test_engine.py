@@ -7,7 +7,7 @@ import pytest
 
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.architecture import load_model, save_model
-from refblend.embedded.generation import Sampling, generate
+from refblend.embedded.generation import generate
 from refblend.rollout.base import EngineOptions, GenerationRequest
 from refblend.rollout.factory import start_engine
 
@@ -20,7 +20,7 @@ def test_vllm_gives_the_same_greedy_answers(tmp_path: Path, model: Any, tokenize
     network = load_model(tmp_path / "model")
     questions = ["Tom has 2 eggs.", "A bag holds 7 pens. Then 3 are sold. How many are left?"]
     prompts = [encode_chat(tokenizer, [{"role": "user", "content": q}]) for q in questions]
-    ours = generate(network, prompts, Sampling(12), tokenizer.eos_token_id)
+    ours = generate(network, prompts, tokenizer.eos_token_id, 12)
     engine = start_engine(
         "vllm",
         EngineOptions(model_path=str(tmp_path / "model"), max_model_len=128, kv_cache_memory_mb=32),

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refblend.embedded.actor_quality import pass_at_k
-from refblend.embedded.generation import Sampling, generate
+from refblend.embedded.generation import generate
 
 PROMPTS = [[5, 6, 7, 8], [9], [10, 11, 12, 13, 14, 15, 16], [20, 21]]
 
 
 def run(model: Any, tokenizer: Any, **options: Any) -> Any:
     eos_id = options.pop("eos_id", tokenizer.eos_token_id)
-    return generate(model, PROMPTS, Sampling(9, **options), eos_id)
+    return generate(model, PROMPTS, eos_id, 9, **options)
 
 
 def slow_greedy(model: Any, prompt: list[int], eos_id: int, limit: int) -> tuple[list[int], list]:

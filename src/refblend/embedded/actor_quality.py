@@ -11,7 +11,7 @@ import numpy as np
 from refblend.data.equations import equations_true
 from refblend.data.schema import PromptRow
 from refblend.data.tokenizer import encode_chat
-from refblend.embedded.generation import Output, Sampling, generate
+from refblend.embedded.generation import Output, generate
 from refblend.embedded.judge_format import stated_answer
 from refblend.progress import step_progress
 from refblend.seeding import derive_seed
@@ -38,13 +38,17 @@ def measure_actor(
     """
     prompts = [encode_chat(tokenizer, row.messages) for row in rows]
     many = [prompt for prompt in prompts for _ in range(samples)]
-    eos = tokenizer.eos_token_id
-    drawn = Sampling(max_new_tokens, 1.0, derive_seed(seed, "quality"))
+    limits = tokenizer.eos_token_id, max_new_tokens
     show = step_progress("actor answers", len(prompts) + len(many))
-    greedy = generate(
-        model, prompts, Sampling(max_new_tokens), eos, lambda done: show(done, "greedy")
+    greedy = generate(model, prompts, *limits, progress=lambda done: show(done, "greedy"))
+    sampled = generate(
+        model,
+        many,
+        *limits,
+        temperature=1.0,
+        seed=derive_seed(seed, "quality"),
+        progress=lambda done: show(len(prompts) + done, "sampled"),
     )
-    sampled = generate(model, many, drawn, eos, lambda done: show(len(prompts) + done, "sampled"))
     return _summarize(tokenizer, rows, greedy, sampled)
 
 

