@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from refblend.cli.main import app
 from refblend.config.trainer import TrainerConfig
-from refblend.errors import CheckpointError
+from refblend.errors import CheckpointError, DiskError
 from refblend.files import read_object, write_json
 from refblend.identity import IDENTITY_NAME, RunIdentity, read_identity
 from refblend.provenance import Source
@@ -270,7 +270,7 @@ def test_a_damaged_record_is_refused_or_moved_aside(run, text):
 @pytest.mark.parametrize("place", ["run", "run/below"])
 def test_run_dir_in_place_of_a_file(tmp_path, place):
     (tmp_path / "run").write_text("")
-    with pytest.raises(CheckpointError, match="cannot be prepared"):
+    with pytest.raises(DiskError, match="cannot be used"):
         start(tmp_path / place, BASE)
 
 

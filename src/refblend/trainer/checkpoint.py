@@ -94,7 +94,7 @@ def _plain(path: Path) -> Path:
     return path
 
 
-def _read_state(checkpoint: Path) -> dict[str, Any]:
+def read_state(checkpoint: Path) -> dict[str, Any]:
     """``trainer_state.json``, or OSError or ValueError; a link or a pipe is not opened."""
     return read_object(_plain(checkpoint / STATE_NAME))
 
@@ -210,7 +210,14 @@ class CheckpointManager:
 
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""
-        state: dict[str, Any] = _read_state(ref.path)["state"]
+        try:
+            state = read_state(ref.path)["state"]
+            if not isinstance(state, dict):
+                raise ValueError("its state is not an object")
+        except (OSError, ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"{ref.path / STATE_NAME} cannot be read ({error})", "Choose another checkpoint."
+            ) from error
         return state
 
     def best(self) -> CheckpointRef | None:
@@ -278,7 +285,7 @@ class CheckpointManager:
     def _metric(self, step: int) -> float | None:
         """Metric recorded with a checkpoint; None when there is none or it cannot be read."""
         try:
-            metric = float(_read_state(self.path(step))["metric"])
+            metric = float(read_state(self.path(step))["metric"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return None
         return metric if math.isfinite(metric) else None

@@ -20,6 +20,7 @@ from refblend.documents import shorten
 from refblend.errors import CheckpointError, RefblendError
 from refblend.files import read_object, write_json
 from refblend.identity import IDENTITY_NAME, Difference, RunIdentity
+from refblend.lifecycle.faults import explained
 from refblend.provenance import Source
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, step_of
 from refblend.trainer.summary import finished_summary
@@ -101,7 +102,7 @@ def open_run(
     path = Path(path)
     with contextlib.ExitStack() as stack:
         stack.enter_context(run_lock(path))
-        with _writable(path):
+        with explained(path):
             try:
                 prepared = check_run_dir(path, wanted, options)
             except CheckpointError as error:
@@ -149,7 +150,7 @@ def run_lock(path: Path) -> Iterator[None]:
     """Lock a run directory until this process ends; CheckpointError if another one holds it."""
     path = Path(path)
     with contextlib.ExitStack() as stack:
-        with _writable(path):
+        with explained(path):
             path.mkdir(parents=True, exist_ok=True)
             stream = stack.enter_context(open(path / LOCK_NAME, "a", encoding="utf-8"))
         try:
@@ -258,18 +259,6 @@ def _last_step(path: Path) -> int:
     except RefblendError:
         return -1
     return int(steps.max()) if len(steps) else -1
-
-
-@contextlib.contextmanager
-def _writable(path: Path) -> Iterator[None]:
-    """An operating system's refusal as one of ours."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"the run directory {path} cannot be prepared ({error.strerror or error})",
-            "Make it writable, or set trainer.default_local_dir to another directory.",
-        ) from error
 
 
 @dataclass(frozen=True)
