@@ -1,5 +1,6 @@
 """The root of the configuration and the checks that concern several sections."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -143,21 +144,16 @@ class RefblendConfig(Section):
     @classmethod
     def _reference_is_the_judge(cls, tree: Any) -> Any:
         """``scoring.kind: reference`` needs no ``model_path``: it is the actor's."""
-        parts = [("algorithm", "ref_quality_score", "scoring"), ("actor_rollout_ref", "model")]
-        found = []
-        for names in parts:
-            node = tree
-            for name in names:
-                node = node.get(name) if isinstance(node, dict) else None
-            found.append(node)
-        scoring, model = found
-        if not isinstance(scoring, dict) or not isinstance(model, dict):
-            return tree
-        if scoring.get("kind") != "reference" or scoring.get("model_path") is not None:
-            return tree
-        scoring = scoring | {"model_path": model.get("path")}
-        quality = tree["algorithm"]["ref_quality_score"] | {"scoring": scoring}
-        return tree | {"algorithm": tree["algorithm"] | {"ref_quality_score": quality}}
+        try:
+            scoring = tree["algorithm"]["ref_quality_score"]["scoring"]
+            absent = scoring["kind"] == "reference" and scoring.get("model_path") is None
+            path = tree["actor_rollout_ref"]["model"]["path"]
+        except (LookupError, TypeError, AttributeError):
+            return tree  # the sections' own checks tell what is wrong
+        if absent:
+            tree = copy.deepcopy(tree)
+            tree["algorithm"]["ref_quality_score"]["scoring"]["model_path"] = path
+        return tree
 
     @property
     def use_critic(self) -> bool:
