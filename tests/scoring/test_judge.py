@@ -7,7 +7,7 @@ import torch
 from refblend.errors import WorkerError
 from refblend.rollout.base import Generation, OverlengthError
 from refblend.scoring.generative import GenerativeJudge, engine_failures
-from refblend.scoring.judge import judge_config, try_judge
+from refblend.scoring.judge import judge_config
 from refblend.scoring.result import score_metrics
 
 CAP, NEW_TOKENS = 400, 32
@@ -181,7 +181,7 @@ def test_the_fallback_counts_only_where_the_user_set_no_length(tiny_config) -> N
 
     def longest_of(*overrides: str) -> int:
         config = tiny_config(*overrides).algorithm.ref_quality_score
-        (request,) = try_judge(config, [("1 + 1 = ?", "1+1=2\n" * 4000)])
+        (request,) = GenerativeJudge.trial(config, [("1 + 1 = ?", "1+1=2\n" * 4000)])
         assert request.clipped
         return len(request.token_ids)
 

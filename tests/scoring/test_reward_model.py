@@ -99,7 +99,7 @@ def test_without_a_token_for_padding_alone_sequences_go_one_by_one(pad, chat_tok
 def test_long_responses_are_clipped_in_the_middle(model_dir, chat_tokenizer) -> None:
     j = judge(model_dir)
     text = "FIRST words. " + "It is a warm day. " * 300 + "#### 41"
-    plan = j.encoder.plan(QUESTION, text, j.allowed_length, True)
+    plan = j.plan(QUESTION, text)
     assert len(plan.token_ids) == j.allowed_length == CAP
     shown = chat_tokenizer.decode(plan.token_ids)
     assert shown.startswith(f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\nFIRST")

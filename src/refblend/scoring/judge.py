@@ -39,8 +39,6 @@ class CallStats:
     @classmethod
     def merged(cls, calls: Sequence["CallStats"]) -> "CallStats":
         """The statistics of one batch that several engines judged side by side."""
-        if len(calls) == 1:
-            return calls[0]
         return cls(
             samples=sum(c.samples for c in calls),
             requests=sum(c.requests for c in calls),
@@ -192,13 +190,6 @@ def judge_class(kind: str) -> type[Judge]:
 def check_judge(config: RefQualityScoreConfig) -> None:
     """Refuse a judge that cannot start; see :meth:`Judge.check`."""
     judge_class(config.scoring.kind).check(config)
-
-
-def try_judge(
-    config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
-) -> list[ScoringRequest]:
-    """The judge's prompts for a few samples; see :meth:`Judge.trial`."""
-    return judge_class(config.scoring.kind).trial(config, samples)
 
 
 def start_judge(config: RefQualityScoreConfig, seed: int = 0) -> Judge:

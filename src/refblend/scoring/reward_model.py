@@ -51,21 +51,9 @@ class ConversationEncoder:
             )
         self.frame = frame
 
-    def plan(
-        self, question: str, response: str, allowed_length: int, hard_clip: bool
-    ) -> ScoringRequest:
-        """The conversation within ``allowed_length`` tokens, or flagged overlength."""
-        f, data = self.frame, (response, question)
-        prompt = EncodedPrompt(
-            f, *(encode_untrusted(self.tokenizer, text, self.special_ids) for text in data)
-        )
-        unclipped = len(prompt)
-        overlength = unclipped > allowed_length and not hard_clip
-        if not overlength:
-            prompt = clip_parts(prompt, allowed_length, self.seam)
-        # Unlike in our prompts, the question stands first.
-        ids = [*f.prefix, *prompt.question, *f.between, *prompt.response, *f.suffix]
-        return ScoringRequest(ids, "full", len(ids) < unclipped, overlength, unclipped)
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The ids of one turn."""
+        return encode_untrusted(self.tokenizer, text, self.special_ids)
 
 
 class RewardModelJudge(RequestJudge):
@@ -134,9 +122,16 @@ class RewardModelJudge(RequestJudge):
         return cls(model, tokenizer, config)
 
     def plan(self, question: str, response: str) -> ScoringRequest:
-        """The conversation of one sample."""
-        hard_clip = self.config.scoring.hard_clip
-        return self.encoder.plan(question, response, self.allowed_length, hard_clip)
+        """The conversation of one sample, within the limit or flagged overlength."""
+        encoder, f = self.encoder, self.encoder.frame
+        prompt = EncodedPrompt(f, encoder.encode(response), encoder.encode(question))
+        unclipped = len(prompt)
+        overlength = unclipped > self.allowed_length and not self.config.scoring.hard_clip
+        if not overlength:
+            prompt = clip_parts(prompt, self.allowed_length, encoder.seam)
+        # Unlike in our prompts, the question stands first.
+        ids = [*f.prefix, *prompt.question, *f.between, *prompt.response, *f.suffix]
+        return ScoringRequest(ids, "full", len(ids) < unclipped, overlength, unclipped)
 
     def answer(self, requests: Sequence[ScoringRequest], seeds: Sequence[int]) -> list[JudgeResult]:
         """The map of every logit to a score; the model's failure becomes their results."""

@@ -29,7 +29,7 @@ from typing import Any
 from refblend.documents import shorten, show
 from refblend.errors import CheckpointError
 from refblend.files import read_object, sha256_file, write_json, write_text
-from refblend.lifecycle.faults import explain
+from refblend.lifecycle.faults import explained
 
 logger = logging.getLogger(__name__)
 
@@ -181,27 +181,26 @@ class CheckpointManager:
         """
         self._require_space()
         staged = self._temporary(step)
-        try:
-            self.clean()
-            staged.mkdir(parents=True)
-            yield staged
-            if not (staged / STATE_NAME).is_file():
-                raise ValueError("write_state was not called for the staged checkpoint")
-            write_manifest(staged, step)
-            self._publish(staged, step)
-            write_text(self.root / LATEST_NAME, f"{step}\n")
-            fsync(self.root)
-            self._prune(step)
-        except BaseException as error:
-            shutil.rmtree(staged, ignore_errors=True)
-            if isinstance(error, FileNotFoundError) and not self.root.exists():
+        with explained(self.root):
+            try:
+                self.clean()
+                staged.mkdir(parents=True)
+                yield staged
+                if not (staged / STATE_NAME).is_file():
+                    raise ValueError("write_state was not called for the staged checkpoint")
+                write_manifest(staged, step)
+                self._publish(staged, step)
+                write_text(self.root / LATEST_NAME, f"{step}\n")
+                fsync(self.root)
+                self._prune(step)
+            except FileNotFoundError as error:
+                if self.root.exists():
+                    raise
                 raise CheckpointError(
                     f"{self.root} was removed during the run", "Call the same command again."
                 ) from error
-            fault = explain(error, self.root) if isinstance(error, Exception) else None
-            if fault is None:
-                raise
-            raise fault from error
+            finally:
+                shutil.rmtree(staged, ignore_errors=True)
 
     def latest_valid(self) -> CheckpointRef | None:
         """The newest checkpoint whose files all match its manifest; damaged ones give a warning."""

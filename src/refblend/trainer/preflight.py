@@ -13,7 +13,6 @@ from refblend.data.dataset import PromptDataset, PromptSampler
 from refblend.data.schema import PromptRow, read_rows
 from refblend.energy import carbon_intensity
 from refblend.errors import CheckpointError, ConfigError, DataError, Problems, RefblendError
-from refblend.lifecycle.faults import disk_fault
 from refblend.lifecycle.folders import check_temporary
 from refblend.lookup import get_advantage, get_strategy, user_files
 from refblend.ppo.choices import ADVANTAGES
@@ -21,7 +20,7 @@ from refblend.ppo.weights import STRATEGIES, StepContext, WeightParams
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.model_dir import check_length, check_model
 from refblend.scoring.clipping import ScoringRequest
-from refblend.scoring.judge import check_judge, try_judge
+from refblend.scoring.judge import check_judge, judge_class
 from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.checkpoint import named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data
@@ -139,7 +138,8 @@ def judge_trial(config: RefblendConfig, data: RunData) -> list[ScoringRequest]:
         return []
     rows = data.train.rows[:TRIED_ROWS]
     samples = [(row.question, row.solution or row.ground_truth) for row in rows]
-    return try_judge(config.algorithm.ref_quality_score, samples)
+    quality = config.algorithm.ref_quality_score
+    return judge_class(quality.scoring.kind).trial(quality, samples)
 
 
 def data_files(config: RefblendConfig) -> list[Path]:
@@ -173,10 +173,9 @@ def _check_directory(directory: Path) -> None:
             pass
     except OSError as error:
         where = "" if nearest == directory else f" below {nearest}"
-        read_only = disk_fault(error) == "read-only"
-        why = "the file system is read-only" if read_only else error.strerror or error
         raise CheckpointError(
-            f"trainer.default_local_dir={directory} cannot be written{where} ({why})",
+            f"trainer.default_local_dir={directory} cannot be written{where} "
+            f"({error.strerror or error})",
             "Make it writable, or choose another directory.",
         ) from None
 
@@ -369,13 +368,13 @@ def judge_prompts(config: RefblendConfig, data: RunData) -> list[str]:
     rows = [row for row in data.train.rows[:MEASURED_ROWS] if row.solution]
     if not config.use_judge or not rows:
         return []
-    longest = config.data.max_response_length
+    quality, longest = config.algorithm.ref_quality_score, config.data.max_response_length
     ids = data.encode(" ".join(row.solution for row in rows))
     long = data.decode((ids * (longest // len(ids) + 1))[:longest])
     told = []
     for what, text in (("gold solutions", None), (f"responses of {longest} tokens", long)):
         samples = [(row.question, text or row.solution) for row in rows]
-        asked = try_judge(config.algorithm.ref_quality_score, samples)
+        asked = judge_class(quality.scoring.kind).trial(quality, samples)
         if not asked:  # not every kind of judge makes prompts here
             break
         seen = Counter("clipped" if a.clipped else a.template for a in asked)
