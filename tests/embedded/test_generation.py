@@ -1,20 +1,22 @@
 import itertools
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refblend.embedded import generation
 from refblend.embedded.actor_quality import pass_at_k
-from refblend.embedded.generation import generate
 
 PROMPTS = [[5, 6, 7, 8], [9], [10, 11, 12, 13, 14, 15, 16], [20, 21]]
 
 
 def run(model: Any, tokenizer: Any, **options: Any) -> Any:
     eos_id = options.pop("eos_id", tokenizer.eos_token_id)
-    return generate(model, PROMPTS, eos_id, 9, **options)
+    with mock.patch.object(generation, "BATCH_SIZE", options.pop("batch_size")):
+        return generation.generate(model, PROMPTS, eos_id, 9, **options)
 
 
 def slow_greedy(model: Any, prompt: list[int], eos_id: int, limit: int) -> tuple[list[int], list]:

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from refblend.rollout.sampling import sample_tokens
 
+BATCH_SIZE = 256
+"""Prompts that are continued together."""
+
 
 @dataclass
 class Output:
@@ -36,7 +39,6 @@ def generate(
     max_new_tokens: int,
     temperature: float = 0.0,
     seed: int = 0,
-    batch_size: int = 256,
     progress: Callable[[int], None] | None = None,
 ) -> list[Output]:
     """Continue every prompt, batched in order of length; depends on seed and batch size.
@@ -67,8 +69,8 @@ def generate(
                 keep.append(place)
         return chosen, keep
 
-    for start in range(0, len(order), batch_size):
-        rows[:] = order[start : start + batch_size]
+    for start in range(0, len(order), BATCH_SIZE):
+        rows[:] = order[start : start + BATCH_SIZE]
         sample_tokens(model, [prompts[i] for i in rows], choose)
         if progress is not None:
             progress(start + len(rows))
