@@ -103,7 +103,7 @@ def spread(count: int, limit: int | None) -> list[int]:
 
 def _difficulty(row: PromptRow) -> int:
     """The steps of a row's solution; 0 where it does not say."""
-    steps = row.extra.get("n_steps")
+    steps: Any = row.extra.get("n_steps")
     return int(steps) if _is_number(steps) else 0
 
 
