@@ -22,8 +22,7 @@ Node = Annotated[
     str | None,
     Field(
         description="Where the processes run in a cluster of several nodes: a node's address as "
-        "``ray status`` shows it, one of its custom resources, or one of its labels as "
-        "``key=value``; null: anywhere."
+        "``ray status`` shows it, or one of its custom resources; null: anywhere."
     ),
 ]
 

@@ -40,7 +40,7 @@ class Bundle:
     key: str
     """The configuration key that asks for the GPUs."""
     node: str | None = None
-    """Address, custom resource or label (``key=value``) of its node; null: any node."""
+    """Address or custom resource of its node; null: any node."""
 
     @property
     def resources(self) -> dict[str, float]:
@@ -53,18 +53,12 @@ class Bundle:
     @property
     def node_resource(self) -> str | None:
         """The resource that only the wanted node has."""
-        if self.node is None or "=" in self.node:
+        if self.node is None:
             return None
         try:
             return f"node:{ipaddress.ip_address(self.node)}"
         except ValueError:
             return self.node
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """The labels that the wanted node has."""
-        key, equals, value = (self.node or "").partition("=")
-        return {key: value} if equals else {}
 
 
 Pools = Mapping[str, Sequence[Bundle]]
@@ -192,11 +186,7 @@ class ResourcePools:
         self, name: str, bundles: Sequence[Bundle], strategy: str, timeout_s: float
     ) -> None:
         wanted = [bundle.resources for bundle in bundles]
-        labels = [bundle.labels for bundle in bundles]
-        group = placement_group(
-            wanted, strategy=strategy, bundle_label_selector=labels if any(labels) else None
-        )
-        self._groups[name] = group
+        group = self._groups[name] = placement_group(wanted, strategy=strategy)
         with stall_limit(f"placing the resource pool {name}", timeout_s):
             placed = group.wait(timeout_s)
         if not placed:
@@ -234,5 +224,5 @@ def _check_nodes(pools: Pools, available: Mapping[str, float]) -> None:
             nodes = sorted(name.removeprefix("node:") for name in available if "node:" in name)
             raise ResourceError(
                 f"the {bundle.role} is to run on node {bundle.node}, which is not in the cluster",
-                f"Name one of {', '.join(nodes)}, or one's custom resource or label (key=value).",
+                f"Name one of {', '.join(nodes)}, or one's custom resource.",
             )
