@@ -196,7 +196,11 @@ def test_failures_are_reported_and_tried_again(project: Path) -> None:
     assert "## D: prompt" in (results.parent / "scoring" / "report.md").read_text()
     assert trained(project).count("linear/1-2") == 3
 
+    params = project / "params"
+    (params / "ppo.yaml").write_text((params / "ppo.yaml").read_text() + "# A comment.\n")
     assert "Nothing to be done" in ran(project, *milestone)
+    (params / "seeds.yaml").write_text("smoke: 1\n")
+    assert planned(project, *milestone)[0].keys() >= {"grid", "collect", "report", "checks"}
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
-# All milestones' experiments in one table; each milestone selects its rows.
+# All milestones' experiments in one table; each milestone selects its rows. What the table depends
+# on is its rows: a comment in params/ makes nothing again, another number in params/seeds.yaml does.
 rule grid:
-    input:
-        lambda wildcards: study_grid.config_files(wildcards.scale),
-        experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
     output:
         grid="results/{scale}/grid.tsv",
         # Not in a fresh clone, where the committed grid may be that of an earlier design.
@@ -13,6 +11,7 @@ rule grid:
         "../envs/refblend.yaml"
     params:
         names=EXPERIMENTS,
+        digest=lambda wildcards: jobs(wildcards.scale).digest(EXPERIMENTS),
     shell:
         "refblend study grid {params.names:q} --scale {wildcards.scale:q}"
         " --out {output.grid:q} > {log:q} 2>&1 && cp {output.grid:q} {output.derived:q}"

@@ -33,7 +33,6 @@ rule report:
             "runs/{{scale}}/_collected/{{report}}/{name}", name=study_names.COLLECTED
         ),
         lambda wildcards: [f"params/study/{name}.yaml" for name in reported(wildcards)],
-        lambda wildcards: study_grid.config_files(wildcards.scale),
     output:
         "results/{scale}/{report}/report.md",
     log:

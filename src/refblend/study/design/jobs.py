@@ -3,6 +3,7 @@
 The rules of Snakemake ask here; nothing here knows Snakemake. Paths are relative to the checkout.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -177,6 +178,11 @@ class Jobs:
     def rows(self, report: str) -> pd.DataFrame:
         """The rows of the grid of a milestone or an experiment."""
         return grid.select(self.grid, self.studies.get(report, [report]))
+
+    def digest(self, experiments: Sequence[str]) -> str:
+        """Short hash of the rows of some experiments."""
+        text = grid.select(self.grid, experiments).to_csv(index=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def markers(self, report: str, kind: str) -> list[str]:
         """The markers ``trained`` or ``tested`` of every job of a milestone or an experiment."""
