@@ -1,5 +1,5 @@
-# Every number of every run, kept with the results, so that reports can be made anew without any run,
-# and every declared contrast as better, worse, equivalent or undecided. `update`: a job
+# The grid and every number of its runs, kept with the results, so that reports can be made anew
+# without any run, and every declared contrast as better, worse, equivalent or undecided. `update`: a job
 # that fails keeps the files that are there.
 rule archive:
     input:
@@ -12,6 +12,7 @@ rule archive:
         grid="runs/{scale}/_collected/grid.tsv",
         experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
     output:
+        update("results/{scale}/grid.tsv"),
         update("results/{scale}/runs.csv"),
         update("results/{scale}/runs.parquet"),
         update("results/{scale}/responses.parquet"),
@@ -25,4 +26,4 @@ rule archive:
     params:
         numerics=numerics("report"),
     shell:
-        "refblend study archive --scale {wildcards.scale:q} > {log:q} 2>&1"
+        "refblend study archive --scale {wildcards.scale:q} --grid {input.grid:q} > {log:q} 2>&1"

@@ -23,7 +23,6 @@ from refblend.study.design.jobs import (
     judge_files,
     model_files,
     quality_files,
-    scoring_report,
     tokenizer_files,
 )
 from refblend.study.design.spec import experiments_of
@@ -150,11 +149,11 @@ def milestone_targets(milestone, scale):
 
 
 def study_targets(scale):
-    """All milestones of a scale, and the scoring where the judges are ours."""
+    """All milestones of a scale."""
     if studies_of(scale) != STUDIES:
         raise WorkflowError(
             f"scales {scale} and {config['scale']} have different experiments; call the target"
             f" with --config scale={scale}"
         )
     milestones = [milestone_targets(name, scale) for name in reported_milestones()]
-    return sum(milestones, []) + (scoring_report(scale) if STUDIES["m2"] else [])
+    return sum(milestones, [])

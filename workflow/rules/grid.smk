@@ -2,9 +2,8 @@
 # on is its rows: a comment in params/ makes nothing again, another number in params/seeds.yaml does.
 rule grid:
     output:
-        grid="results/{scale}/grid.tsv",
-        # Not in a fresh clone, where the committed grid may be that of an earlier design.
-        derived="runs/{scale}/_collected/grid.tsv",
+        # Not the archive's, which in a fresh clone may be that of an earlier design.
+        "runs/{scale}/_collected/grid.tsv",
     log:
         "logs/{scale}/grid.log",
     conda:
@@ -14,4 +13,4 @@ rule grid:
         digest=lambda wildcards: jobs(wildcards.scale).digest(EXPERIMENTS),
     shell:
         "refblend study grid {params.names:q} --scale {wildcards.scale:q}"
-        " --out {output.grid:q} > {log:q} 2>&1 && cp {output.grid:q} {output.derived:q}"
+        " --out {output:q} > {log:q} 2>&1"

@@ -26,7 +26,8 @@ rule collect:
         " --out {params.out:q} {params.names:q} > {log:q} 2>&1"
 
 
-# Tables, figures and the page. A changed figure takes a minute: one job for all of them.
+# Tables, figures and the page. A changed figure takes a minute: one job for all of them. The two
+# folders are wholly ours, and written anew each time.
 rule report:
     input:
         expand(
@@ -35,6 +36,8 @@ rule report:
         lambda wildcards: [f"params/study/{name}.yaml" for name in reported(wildcards)],
     output:
         "results/{scale}/{report}/report.md",
+        directory("results/{scale}/{report}/tables"),
+        directory("results/{scale}/{report}/figures"),
     log:
         "logs/{scale}/{report}/report.log",
     conda:
@@ -54,6 +57,8 @@ use rule report as scoring_report_rule with:
         lambda wildcards: quality_files(wildcards.scale),
     output:
         "results/{scale}/{report}/report.md",
+        directory("results/{scale}/{report}/tables"),
+        directory("results/{scale}/{report}/figures"),
     wildcard_constraints:
         report="scoring",
 

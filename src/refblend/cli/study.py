@@ -137,14 +137,19 @@ def report(name: Name, scale: Scale, out: OutFolder = None) -> None:
 
 
 @app.command(epilog=_example("archive --scale cpu"))
-def archive(scale: Scale) -> None:
-    """Gather every number of every run of the grid in results/<scale>, and write verdicts.csv."""
-    from refblend.study.design.grid import read_grid
+def archive(
+    scale: Scale,
+    grid: Annotated[Path | None, typer.Option(help="Default: the archive's own.")] = None,
+) -> None:
+    """Gather a grid and every number of its runs in results/<scale>, and write verdicts.csv."""
+    from refblend.study.design.grid import read_grid, write_grid
     from refblend.study.report.build import Archive
     from refblend.study.runs.collect import collect, copy_quality, write_collected
 
     out = RESULTS / scale
-    collected = collect(read_grid(out / "grid.tsv"), scale, RUNS)
+    frame = read_grid(grid or out / "grid.tsv")
+    collected = collect(frame, scale, RUNS)
+    write_grid(frame, out / "grid.tsv")
     write_collected(collected, out)
     circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
     copy_quality(MODELS / scale, circumstances, out)

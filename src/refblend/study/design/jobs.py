@@ -21,7 +21,7 @@ from refblend.lookup import user_files
 from refblend.numerics import training_purposes
 from refblend.scoring.templates import templates_file
 from refblend.study.design import blocks, grid
-from refblend.study.design.names import run_dir
+from refblend.study.design.names import COLLECTED, run_dir
 from refblend.study.design.spec import ExperimentSpec, load_experiment
 from refblend.trainer.replay import partner_seed
 
@@ -81,9 +81,19 @@ def prepare_targets(scale: str) -> list[str]:
     return [f"data/{scale}/{name}.parquet" for name in SPLITS] + quality_files(scale)
 
 
-def scoring_report(scale: str) -> list[str]:
-    """Experiment D's report, which M2 reads; a scale without the three judges has none."""
-    return [f"results/{scale}/scoring/report.md"] if scale in COMPARED else []
+def report_files(scale: str, report: str) -> list[str]:
+    """A report's page, and the folders of its tables and figures."""
+    return [f"results/{scale}/{report}/{name}" for name in ("report.md", "tables", "figures")]
+
+
+def archive_files(scale: str) -> list[str]:
+    """Every number of every run, the grid of these, and the verdicts."""
+    return [f"results/{scale}/{name}" for name in ("grid.tsv", *COLLECTED, "verdicts.csv")]
+
+
+def scoring_files(scale: str) -> list[str]:
+    """Experiment D's report; a scale without the three judges has none."""
+    return report_files(scale, "scoring") if scale in COMPARED else []
 
 
 def scoring_targets(scale: str) -> list[str]:
@@ -94,7 +104,7 @@ def scoring_targets(scale: str) -> list[str]:
             "Measure yours with `refblend judge quality`, `robustness` and `attacks` "
             "(docs/explanation/scoring.md).",
         )
-    return scoring_report(scale)
+    return scoring_files(scale)
 
 
 def reward_rules(scale: str) -> list[str]:
@@ -109,8 +119,8 @@ def milestone_targets(
 ) -> list[str]:
     """What a milestone's target asks for; the checks come last, after the report is written.
 
-    ``studies`` has the experiments of each milestone; the last one that has any keeps the archive,
-    every number of every run, and the verdicts. StudyError if it has none at this scale.
+    ``studies`` has the experiments of each milestone; M2 has experiment D, too, and the last one
+    that has any keeps the archive. StudyError if it has none at this scale.
     """
     reported = [name for name, found in studies.items() if found]
     if milestone not in reported:
@@ -119,10 +129,10 @@ def milestone_targets(
             f"There, {' and '.join(reported)} can be called. Or name another scale: --config "
             "scale=NAME.",
         )
-    root, results = f"results/{scale}/{milestone}", f"results/{scale}"
-    last = milestone == reported[-1]
-    archive = [f"{results}/runs.parquet", f"{results}/verdicts.csv"] if last else []
-    return [f"{root}/report.md", f"{root}/checks.json", *archive]
+    files = [*report_files(scale, milestone), f"results/{scale}/{milestone}/checks.json"]
+    if milestone == "m2":
+        files += scoring_files(scale)
+    return files + (archive_files(scale) if milestone == reported[-1] else [])
 
 
 @dataclass
