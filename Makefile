@@ -14,7 +14,7 @@ CORES ?= $(shell scripts/cores.sh)
 SCALE ?= cpu
 # What `make study` makes: M1, or e.g. TARGET=all, or a file.
 TARGET ?= m1
-TARGETS := all prepare scoring m1 m2 m3 r smoke
+TARGETS := all prepare scoring m1 m2 m3 r
 STEPS ?= 2000
 # Waiting OpenMP threads must sleep, or busy processes starve one another.
 export OMP_WAIT_POLICY := PASSIVE
@@ -63,7 +63,7 @@ paper: .tools/paper ## docs/results.md as build/paper/results.tex, and results.p
 	scripts/paper.sh "$$($</bin/python -c 'import pypandoc; print(pypandoc.get_pandoc_path())')" build/paper
 
 smoke: env ## the same workflow on a tiny grid, about ten minutes
-	$(BIN)/snakemake smoke --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+	$(BIN)/snakemake all --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
 	rm -rf build/redrawn
 	$(BIN)/refblend study redraw --scale smoke --out build/redrawn
 	$(BIN)/python scripts/recompute.py results/smoke

@@ -64,9 +64,3 @@ rule m3:
 rule r:
     input:
         lambda wildcards: milestone_targets("r", config["scale"]),
-
-
-# The whole study at its smallest scale, as run in CI.
-rule smoke:
-    input:
-        lambda wildcards: study_targets("smoke"),

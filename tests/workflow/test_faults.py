@@ -88,8 +88,11 @@ def test_a_second_call_is_refused_and_names_the_first(project: Path) -> None:
     for job in held:
         job.suspend()
     status, output = run(project, *CALL)
+    plan, told = run(project, *CALL, "-np")
     for job in held:
         job.resume()
+    assert plan == 0
+    assert "Another call" not in told, "a dry run waits for nobody"
     assert status != 0
     assert f"Another call of Snakemake works here (process {first.pid})" in output
     assert "Directory cannot be locked" in output

@@ -184,6 +184,22 @@ def test_the_slurm_profile_plans_the_gpu_scale_without_data(project: Path) -> No
     assert counts["train"] == len(grid[["arm", "seed"]].drop_duplicates())
 
 
+def test_files_of_another_scale_than_the_configured_one_can_be_named(project: Path) -> None:
+    counts, _ = planned(project, "results/smoke/B/report.md", "results/smoke/verdicts.csv")
+    assert (counts["archive"], counts["grid"], counts["collect"]) == (1, 1, 4)
+
+
+def test_what_is_no_job_and_what_is_no_study_are_refused(project: Path) -> None:
+    done = snakemake(project, "runs/cpu/linear/2-1.trained.json", "-n")
+    assert done.returncode != 0
+    assert "2-1 names no job of arm linear. Ask for 1-2." in done.stdout + done.stderr
+    for path in (project / "params" / "study").iterdir():
+        path.unlink()
+    done = snakemake(project, "m1", "-n")
+    assert done.returncode != 0
+    assert "no experiments in params/study" in done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_failures_are_reported_and_tried_again(project: Path) -> None:
     """Fails, recovers, rests, and re-trains what a changed parameter affects."""

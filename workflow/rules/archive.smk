@@ -3,14 +3,16 @@
 # that fails keeps the files that are there.
 rule archive:
     input:
-        expand(
-            "runs/{{scale}}/_collected/{milestone}/{name}",
-            milestone=reported_milestones(),
-            name=study_names.COLLECTED,
-        ),
+        lambda wildcards: [
+            f"runs/{wildcards.scale}/_collected/{milestone}/{name}"
+            for milestone in reported_milestones(wildcards.scale)
+            for name in study_names.COLLECTED
+        ],
         lambda wildcards: quality_files(wildcards.scale),
         grid="runs/{scale}/_collected/grid.tsv",
-        experiments=[f"params/study/{name}.yaml" for name in EXPERIMENTS],
+        experiments=lambda wildcards: [
+            f"params/study/{name}.yaml" for name in experiments(wildcards.scale)
+        ],
     output:
         update("results/{scale}/grid.tsv"),
         update("results/{scale}/runs.csv"),
@@ -19,8 +21,6 @@ rule archive:
         "results/{scale}/verdicts.csv",
     log:
         "logs/{scale}/archive.log",
-    wildcard_constraints:
-        scale=f"{config['scale']}|smoke",  # the target `smoke` is of that scale, whatever is set
     conda:
         "../envs/refblend.yaml"
     params:

@@ -1,6 +1,7 @@
 # What the rules share: configuration, experiments, jobs, and the environment of shell commands.
 import functools
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -25,36 +26,46 @@ from refblend.study.design.jobs import (
     quality_files,
     tokenizer_files,
 )
-from refblend.study.design.spec import experiments_of
+from refblend.study.design.spec import load_experiments
 
 
+def declared(milestone, scale):
+    """Experiments that a milestone reports, or the series has, at a scale."""
+    return [
+        name for name, spec in SPECS.items() if spec.milestone_of(scale) == milestone
+    ]
+
+
+@functools.cache
 def studies_of(scale):
     """Experiments of each milestone: the files of params/study that name it and have seeds there.
 
     D is the target `scoring`; M3's fresh seeds are trained in separate jobs.
     """
-    return {name: experiments_of(name, scale=scale) for name in study_names.MILESTONES}
+    return {name: declared(name, scale) for name in study_names.MILESTONES}
+
+
+def experiments(scale):
+    """The experiments of all milestones."""
+    return [name for names in studies_of(scale).values() for name in names]
 
 
 @functools.cache
 def jobs(scale):
     """The training jobs of a scale."""
-    series = experiments_of(study_names.SERIES, scale=scale)
-    studies = STUDIES | {study_names.SERIES: series}
+    # Declared experiments that no report shows yet; their runs are made block by block.
+    series = {study_names.SERIES: declared(study_names.SERIES, scale)}
     sizes = config["seeds_per_job"], config["seeds_per_block"]
-    return study_jobs.Jobs(scale, studies, *sizes)
+    return study_jobs.Jobs(scale, studies_of(scale) | series, *sizes)
 
 
 # Before any work: an unknown key or a value out of range, here or in any arm, stops in one line.
 try:
     config.update(study_workflow.workflow_config(config))
-    STUDIES = studies_of(config["scale"])
-    # Declared experiments that no report shows yet; their runs are made block by block.
-    SERIES = experiments_of(study_names.SERIES, scale=config["scale"])
+    SPECS = load_experiments()
     jobs(config["scale"]).grid  # noqa: B018 - derived here, and all arms checked
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
-EXPERIMENTS = [name for names in STUDIES.values() for name in names]
 # Part of the package, which lies in src only in a clone.
 TEMPLATES = os.path.relpath(SHIPPED["embedded"])
 
@@ -122,7 +133,7 @@ def scoring_size(name):
 
 def reported(wildcards):
     """Names of the experiments of a report."""
-    return STUDIES.get(wildcards.report, [wildcards.report])
+    return studies_of(wildcards.scale).get(wildcards.report, [wildcards.report])
 
 
 def tolerated():
@@ -130,9 +141,9 @@ def tolerated():
     return [f"--{kind}={count}" for kind, count in sorted(config["checks"].items())]
 
 
-def reported_milestones():
-    """The milestones that have experiments at this scale."""
-    return [name for name, found in STUDIES.items() if found]
+def reported_milestones(scale):
+    """The milestones that have experiments at a scale."""
+    return [name for name, found in studies_of(scale).items() if found]
 
 
 def targets(function, *arguments):
@@ -145,15 +156,11 @@ def targets(function, *arguments):
 
 def milestone_targets(milestone, scale):
     """What a milestone's target asks for."""
-    return targets(study_jobs.milestone_targets, STUDIES, milestone, scale)
+    return targets(study_jobs.milestone_targets, studies_of(scale), milestone, scale)
 
 
 def study_targets(scale):
     """All milestones of a scale."""
-    if studies_of(scale) != STUDIES:
-        raise WorkflowError(
-            f"scales {scale} and {config['scale']} have different experiments; call the target"
-            f" with --config scale={scale}"
-        )
-    milestones = [milestone_targets(name, scale) for name in reported_milestones()]
-    return sum(milestones, [])
+    return sum(
+        (milestone_targets(name, scale) for name in reported_milestones(scale)), []
+    )

@@ -56,7 +56,7 @@ rule test_accuracy:
         "{params.leased} refblend evaluate {params.run_dirs:q} --data {input.data:q} --out {output:q} > {log:q} 2>&1"
 
 
-# All arms of a block of a series, trained and tested: `snakemake runs/cpu/_blocks/noisy_entropy/1.done`.
+# All arms of a block of a series, trained and tested: `snakemake runs/cpu/_blocks/noisy_dose/1.done`.
 rule block:
     input:
         lambda wildcards: jobs(wildcards.scale).block_markers(
@@ -65,5 +65,5 @@ rule block:
     output:
         touch("runs/{scale}/_blocks/{experiment}/{number}.done"),
     wildcard_constraints:
-        experiment="|".join(SERIES) or "none",
+        experiment="|".join(SPECS),
         number="[0-9]+",

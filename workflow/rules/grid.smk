@@ -9,8 +9,8 @@ rule grid:
     conda:
         "../envs/refblend.yaml"
     params:
-        names=EXPERIMENTS,
-        digest=lambda wildcards: jobs(wildcards.scale).digest(EXPERIMENTS),
+        digest=lambda wildcards: jobs(wildcards.scale).digest(
+            experiments(wildcards.scale)
+        ),
     shell:
-        "refblend study grid {params.names:q} --scale {wildcards.scale:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        "refblend study grid --scale {wildcards.scale:q} --out {output:q} > {log:q} 2>&1"

@@ -1,7 +1,7 @@
 # From runs to a report: collected frames, the report of a milestone or of one experiment, checks.
 # `snakemake results/<scale>/<experiment>/report.md` trains and reports one experiment alone.
 wildcard_constraints:
-    report="|".join([*study_names.MILESTONES, *EXPERIMENTS]),
+    report="|".join([*study_names.MILESTONES, *SPECS]),
 
 
 rule collect:

@@ -5,12 +5,16 @@ from refblend.lifecycle import output as process_output, supervision
 # `make study | tee log` and Ctrl-C: the jobs are stopped, not failed.
 process_output.outlast_readers()
 
-try:
-    # Jobs on other machines call Snakemake too, which has nothing to say.
-    say = logger.warning if workflow.is_main_process else logger.debug
-    supervision.release_stale_locks(Path.cwd(), say)
-except RefblendError as error:
-    raise WorkflowError(str(error)) from None
+# Neither in a dry run, which Snakemake knows of only later, nor in the calls by which jobs run, on
+# other machines too.
+dry_run = any(
+    re.fullmatch(r"-[a-zA-Z]*n[a-zA-Z]*|--dry-?run", word) for word in sys.argv
+)
+if workflow.is_main_process and not dry_run:
+    try:
+        supervision.release_stale_locks(Path.cwd(), logger.warning)
+    except RefblendError as error:
+        raise WorkflowError(str(error)) from None
 
 
 onstart:

@@ -37,13 +37,18 @@ def _example(command: str) -> str:
 
 @app.command(epilog=_example("grid M1 --scale smoke --out grid.tsv"))
 def grid(
-    experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
     scale: Scale,
     out: Annotated[Path, typer.Option(help="Table to write.")],
+    experiments: Annotated[
+        list[str] | None, typer.Argument(help="Names, e.g. M1; none: all that have a report.")
+    ] = None,
 ) -> None:
     """Derive grid.tsv from params/study and check every arm's configuration."""
     from refblend.study.design.grid import build_grid, unique_runs, write_grid
+    from refblend.study.design.spec import experiments_of
 
+    if not experiments:
+        experiments = [n for m in names.MILESTONES for n in experiments_of(m, PARAMS, scale)]
     frame = build_grid(experiments, scale, PARAMS)
     write_grid(frame, out)
     typer.echo(f"{out}: {len(frame)} rows, {len(unique_runs(frame))} runs")

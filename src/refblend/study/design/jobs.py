@@ -254,7 +254,7 @@ class Jobs:
         return [word for name in files for word in ("--config", name)]
 
     def run_dirs(self, arm: str, seeds: str) -> list[str]:
-        """The run directories of a job, whose seeds are written as in ``1-2-3``."""
+        """The run directories of a job, whose seeds are written as in ``1-2-3``, ascending."""
         return [str(run_dir(self.scale, arm, seed)) for seed in seeds.split("-")]
 
     def purposes(self, arm: str) -> list[str]:
@@ -279,11 +279,17 @@ class Jobs:
         return files + self.overlay(arm) + tools(self.scale)
 
     def replayed(self, arm: str, seeds: str) -> list[str]:
-        """The markers of the jobs whose runs' weights a job's seeds replay."""
+        """The markers of the jobs whose runs' weights a job's seeds replay.
+
+        StudyError for seeds that are not ascending: another job has these runs.
+        """
+        own = list(map(int, seeds.split("-")))
+        ordered = "-".join(map(str, sorted(set(own))))
+        if seeds != ordered:
+            raise StudyError(f"{seeds} names no job of arm {arm}", f"Ask for {ordered}.")
         other = blocks.replayed_arm(self.overrides(arm))
         if other is None:
             return []
-        own = list(map(int, seeds.split("-")))
         runs = [(other, str(seed)) for seed in (*own, *map(partner_seed, own))]
         found = dict.fromkeys(self.block_of[run] for run in runs if run in self.block_of)
         return [self._marker(other, block, "trained") for block in found]

@@ -255,6 +255,12 @@ class ExperimentSpec(Section):
             if endpoint in ORDERED and MEASURES[endpoint].unit in PHYSICAL and not contrast.margin:
                 yield f"contrasts.{place} by {endpoint} has no margin of its own, in its units"
 
+    def milestone_of(self, scale: str | None) -> Milestone | None:
+        """The milestone that reports it, at a scale where given; null: it has no seeds there."""
+        if scale is not None and scale not in self.seeds:
+            return None
+        return self.milestone_at.get(cast("Scale", scale), self.milestone)
+
     def baseline_of(self, arm: str) -> str:
         """The arm with which ``arm`` is compared."""
         return self.baselines.get(arm, self.baseline)
@@ -355,6 +361,8 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
 def load_experiments(params: str | Path = "params") -> dict[str, ExperimentSpec]:
     """All experiments of ``<params>/study`` by name; errors of :func:`load_experiment`."""
     files = sorted((Path(params) / "study").glob("*.yaml"))
+    if not files:
+        raise StudyError(f"no experiments in {params}/study", "Copy refblend's params here.")
     return {path.stem: load_experiment(path) for path in files}
 
 
@@ -367,6 +375,5 @@ def experiments_of(
     return [
         name
         for name, spec in load_experiments(params).items()
-        if spec.milestone_at.get(cast("Scale", scale), spec.milestone) == milestone
-        and (scale is None or scale in spec.seeds)
+        if spec.milestone_of(scale) == milestone
     ]
