@@ -1,5 +1,6 @@
 # refblend on a CPU, everything from requirements/cpu.lock:
 #   docker build -t refblend .
+#   mkdir -p out && chmod a+w out
 #   docker run --rm --shm-size=2g -v "$PWD/out:/refblend/results" refblend make study TARGET=m1 SCALE=smoke
 # For CUDA: --build-arg BASE=an image with CUDA and Python 3.11, --build-arg LOCK=requirements/gpu.lock
 ARG BASE=python:3.11-slim-bookworm

@@ -24,6 +24,12 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/archive.smk"
 
 
+# On a cluster: seconds each, and no numbers.
+localrules:
+    grid,
+    checks,
+
+
 rule all:
     default_target: True
     input:

@@ -1,6 +1,6 @@
 """Compare runs trained anew with the archive of a study: are their numbers the committed ones?
 
-    snakemake runs/cpu/oracle/11.tested.json --cores 2 --config scale=cpu
+    snakemake runs/cpu/oracle/101.tested.json --cores 2 --config scale=cpu
     python scripts/compare_runs.py results/cpu runs/cpu
 
 Every metric of every step, the test and every recorded response of the runs below the second

@@ -336,6 +336,21 @@ def test_opening_a_finished_run_confirms_it(tmp_path):
     assert not (tmp_path / "run" / UNCONFIRMED_NAME).exists()
 
 
+def test_a_run_that_makes_way_leaves_its_failures_to_the_next(tmp_path):
+    """The workflow counts them, and repeats a job when the number changes."""
+    run = tmp_path / "run"
+    start(run, BASE)
+    (run / "metrics.jsonl").touch()
+    record_failure([run], 1)
+    failures = (run / "failures.jsonl").read_text()
+    with open_run(run, OTHER, TrainerConfig(), overwrite=True) as prepared:
+        assert prepared.start == "fresh"
+        with pytest.raises(CheckpointError, match="another process"), run_lock(run):
+            pass
+    assert (run / "failures.jsonl").read_text() == failures
+    assert len(list(tmp_path.glob("run.*/failures.jsonl"))) == 1
+
+
 def test_a_job_that_failed_before_it_began_can_begin(tmp_path):
     """The workflow recorded a refusal; the next call, with the cause removed, is not refused."""
     record_failure([tmp_path / "run"], 2)

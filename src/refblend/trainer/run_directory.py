@@ -32,6 +32,8 @@ LOCK_NAME = ".lock"
 UNCONFIRMED_NAME = "unconfirmed.json"
 """Says that a job was refused before it compared this finished run with what it asked for
 (:func:`refblend.study.runs.checks.record_failure`); :func:`open_run` compares, and removes it."""
+FAILURES_NAME = "failures.jsonl"
+"""One line per failed attempt of a study's job, each with the identity of the run that failed."""
 RUN_ENTRIES = (
     "config.json",
     "metrics.jsonl",
@@ -113,7 +115,7 @@ def open_run(
                 prepared = _make_way(path, f"{path} holds this run, and resume_mode is disable")
             if options.resume_mode == "auto" and prepared.start == "resume":
                 prepared = _found_start(path, prepared, wanted.total_steps)
-            if not path.exists():  # moved, with the lock in it
+            if not (path / LOCK_NAME).exists():  # moved, with the lock in it
                 stack.enter_context(run_lock(path))
             if options.resume_mode == "resume_path" and prepared.start == "resume":
                 _check_branch(path, options.resume_from_path)
@@ -172,6 +174,10 @@ def _aside_name(path: Path) -> Path:
 def _make_way(path: Path, reason: str) -> Prepared:
     target = _aside_name(path)
     path.rename(target)
+    # The workflow repeats a job whose number of failures has changed, so it must not fall.
+    if (failures := target / FAILURES_NAME).exists():
+        path.mkdir()
+        shutil.copy(failures, path)
     logger.warning(
         "%s: it is moved to %s, and starts again from step 0; `refblend runs prune` frees the "
         "space of runs that were moved aside",

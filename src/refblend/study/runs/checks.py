@@ -10,7 +10,7 @@ from refblend.files import read_object, write_json
 from refblend.identity import read_identity
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals, unfinished
-from refblend.trainer.run_directory import UNCONFIRMED_NAME
+from refblend.trainer.run_directory import FAILURES_NAME, UNCONFIRMED_NAME
 
 SIGNALLED = 128
 """Exit statuses from this value on mean that a signal ended the process."""
@@ -79,7 +79,7 @@ def _append_failure(run: Path, status: int, reason: str) -> dict[str, Any]:
     # Whose failure it is: null before the run marked its directory.
     identity = read_identity(run)
     record = {"status": "failed", "exit_status": status, "reason": reason, "identity": identity}
-    with open(run / "failures.jsonl", "a", encoding="utf-8") as stream:
+    with open(run / FAILURES_NAME, "a", encoding="utf-8") as stream:
         stream.write(json.dumps(record) + "\n")
     return record
 
