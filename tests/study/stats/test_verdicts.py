@@ -11,9 +11,14 @@ from scipy import stats
 
 from refblend.study.stats.exact import exact_p
 from refblend.study.stats.power import Design, power_of_difference
-from refblend.study.stats.verdicts import VERDICTS, Contrast, decide, interval_of, is_paired
+from refblend.study.stats import verdicts
+from refblend.study.stats.verdicts import VERDICTS, Contrast, interval_of, is_paired
 
 MARGIN = 0.02
+
+
+def decide(contrasts: list[Contrast], paired: list[bool], alpha: float) -> list:
+    return list(verdicts.decide(contrasts, paired, alpha).itertuples())
 
 
 def series(values: object) -> pd.Series:
@@ -43,7 +48,7 @@ def contrast(effect: float, deviation: float, seeds: int = 12, stream: int = 0) 
 def test_each_verdict(effect: float, deviation: float, verdict: str, paired: bool) -> None:
     (found,) = decide([contrast(effect, deviation)], [paired], 0.05)
     assert found.verdict == verdict
-    assert found.difference.estimate == pytest.approx(effect)
+    assert found.estimate == pytest.approx(effect)
     assert found.n == 12
 
 
@@ -87,7 +92,7 @@ def test_exchanging_the_arms_exchanges_better_and_worse(x, y, paired) -> None:
     assert there.verdict in VERDICTS
     assert back.verdict == swapped.get(there.verdict, there.verdict)
     assert back.p == there.p
-    assert back.difference.estimate == pytest.approx(-there.difference.estimate)
+    assert back.estimate == pytest.approx(-there.estimate)
 
 
 def test_false_verdicts_are_as_rare_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:

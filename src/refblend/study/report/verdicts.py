@@ -22,9 +22,7 @@ _NAMES = (
     "p_equivalence_adjusted", "least_p_adjusted", "detectable", "seeds_needed", "added",
 )  # fmt: skip
 VERDICT_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
-"""``estimate`` is treated − reference with its interval at 1 − α; ``detectable`` and
-``seeds_needed`` are for a power of 80 % by Student's test, see
-:class:`refblend.study.stats.verdicts.Outcome`."""
+"""Most are explained at :func:`refblend.study.stats.verdicts.decide`."""
 
 
 def verdicts(
@@ -36,42 +34,33 @@ def verdicts(
     another, and so are those of each round that was added when the earlier ones were known.
     ``values`` are those of :func:`refblend.study.runs.measures.run_measures`.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[Any, Any]] = []
     for name, spec in experiments.items():
-        stated = list(_stated(values, spec, scale))
-        alike: dict[tuple[str, int], list[Contrast]] = {}
-        for row, runs in stated:
-            alike.setdefault((row["endpoint"], row["added"]), []).append(runs)
-        paired = {key: is_paired(contrasts) for key, contrasts in alike.items()}
-        families: dict[tuple[bool, int], list[tuple[dict[str, Any], Contrast]]] = {}
-        for row, runs in stated:
-            families.setdefault((not row["primary"], row["added"]), []).append((row, runs))
-        for _, family in sorted(families.items()):
-            kinds = [paired[row["endpoint"], row["added"]] for row, _ in family]
-            outcomes = decide([runs for _, runs in family], kinds, spec.alpha)
-            for (row, _), found in zip(family, outcomes, strict=True):
-                own = {key: getattr(found, key) for key in VERDICT_COLUMNS if hasattr(found, key)}
-                own |= {key: getattr(found.difference, key) for key in ("estimate", "low", "high")}
-                rows.append(own | row | {"experiment": name, "alpha": spec.alpha})
+        stated = pd.DataFrame(_stated(values, spec, scale))
+        for _, alike in stated.groupby(["endpoint", "added"]) if len(stated) else ():
+            stated.loc[alike.index, "paired"] = is_paired(list(alike.runs))
+        for _, family in stated.groupby([~stated.primary, "added"]) if len(stated) else ():
+            found = decide(list(family.runs), list(family.paired), spec.alpha)
+            table = family.join(found.set_index(family.index))
+            rows += table.assign(experiment=name, alpha=spec.alpha).to_dict("records")
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS)).astype(VERDICT_COLUMNS)
 
 
 def _stated(
     values: pd.DataFrame, spec: ExperimentSpec, scale: str
-) -> Iterator[tuple[dict[str, Any], Contrast]]:
-    """What an experiment states of its contrasts at a scale, in the order of its file; the runs."""
+) -> Iterator[dict[str, Any]]:
+    """What an experiment states of its contrasts at a scale, in the order of its file, and runs."""
     seeds = spec.seeds_by_arm(scale)
     for contrast in spec.contrasts:
         endpoint, margin = spec.endpoint_of(contrast), spec.margin_of(contrast)
         table = wide_of(values, endpoint, seeds)
         better = MEASURES[endpoint].higher_is_better
         assert better is not None, "the grid refuses measures without a direction"
-        row = {"contrast": contrast.name, "primary": contrast.primary}
-        row["added"] = contrast.round_at(scale)
-        row |= {"endpoint": endpoint, "margin": margin}
+        row = {"contrast": contrast.name, "primary": contrast.primary, "endpoint": endpoint}
+        row |= {"margin": margin, "added": contrast.round_at(scale)}
         for treated, reference in spec.pairs_of(contrast, scale):
             runs = Contrast(table[treated], table[reference], margin, better)
-            yield row | {"treated": treated, "reference": reference}, runs
+            yield row | {"treated": treated, "reference": reference, "runs": runs}
 
 
 def headline(study: Study, table: pd.DataFrame) -> pd.DataFrame:

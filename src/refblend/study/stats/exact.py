@@ -48,40 +48,29 @@ def exact_p_above(treated: ArrayLike, reference: ArrayLike, paired: bool) -> flo
         statistics, seen = signs @ (x - y), float((x - y).sum())
         tie = TIES * max(1.0, float(np.abs(x).sum() + np.abs(y).sum()))
     else:
-        members, whole = _splits(x.size, y.size)
+        orders, whole = _splits(x.size, y.size)
         pooled = np.concatenate([x, y])
-        observed = np.concatenate([np.ones(x.size), np.zeros(y.size)])
-        statistics, seen = welch_t(members, pooled), float(welch_t(observed[None], pooled)[0])
+        statistics = welch_t(pooled[orders], x.size)
+        seen = float(welch_t(pooled[None], x.size)[0])
         tie = TIES_OF_T * max(1.0, abs(seen)) if np.isfinite(seen) else 0.0
     beyond = int((statistics >= seen - tie).sum())
     return beyond / len(statistics) if whole else (beyond + 1) / (len(statistics) + 1)
 
 
-def welch_t(members: NDArray[np.float64], pooled: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Welch's t, (splits,), of mean(treated) − mean(others) for many splits of the same runs.
+def welch_t(runs: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Welch's t of mean(treated) − mean(others) for many orders of the same runs, (orders, runs).
 
-    ``members`` (splits, runs) is 1 where a run is treated, else 0, in every row as often and twice
-    or more each; ``pooled`` has the values. ± infinity for different arms that do not vary, 0 for
-    equal ones.
+    The first ``n`` of each are treated. ± infinity for different arms that do not vary, 0 for equal
+    ones, which SciPy's ``ttest_ind`` cannot tell from rounding.
     """
-    centred = pooled - pooled.mean()
-    squares = centred**2
-    n = float(members[0].sum())
-    sums, sums_of_squares = members @ centred, members @ squares
-    parts = []
-    for size, total, squared in (
-        (n, sums, sums_of_squares),
-        (pooled.size - n, centred.sum() - sums, squares.sum() - sums_of_squares),
-    ):
-        mean = total / size
-        parts.append((mean, np.maximum(squared / size - mean**2, 0.0) / (size - 1)))
-    (mean, error), (other, other_error) = parts
-    difference, error = mean - other, error + other_error
-    size = max(float(np.abs(pooled).max()), 1e-300)
-    difference = np.where(np.abs(difference) <= TIES * size, 0.0, difference)
-    still = error <= (TIES * size) ** 2
-    infinite = np.where(difference == 0, 0.0, np.copysign(np.inf, difference))
-    return np.where(still, infinite, difference / np.sqrt(np.where(still, 1.0, error)))
+    x, y = runs[:, :n], runs[:, n:]
+    difference = x.mean(axis=1) - y.mean(axis=1)
+    error = np.sqrt(sum(arm.var(axis=1, ddof=1) / arm.shape[1] for arm in (x, y)))
+    tiny = TIES * max(float(np.abs(runs[0]).max()), 1e-300)
+    for each in (difference, error):
+        each[np.abs(each) <= tiny] = 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(difference / error, posinf=np.inf, neginf=-np.inf)
 
 
 def exact_p(treated: ArrayLike, reference: ArrayLike, paired: bool) -> float:
@@ -131,16 +120,13 @@ def _signs(n: int) -> tuple[NDArray[np.float64], bool]:
 
 
 @cache
-def _splits(n: int, m: int) -> tuple[NDArray[np.float64], bool]:
-    """Which n of n + m runs are treated (rows of zeros and ones), and whether they are all."""
-    if whole := comb(n + m, n) <= MOST:
-        chosen = np.array(list(combinations(range(n + m), n)))
-    else:
-        rng = np.random.default_rng(0)
-        chosen = rng.permuted(np.tile(np.arange(n + m), (DRAWN, 1)), axis=1)[:, :n]
-    members = np.zeros((len(chosen), n + m))
-    np.put_along_axis(members, chosen, 1.0, axis=1)
-    return members, whole
+def _splits(n: int, m: int) -> tuple[NDArray[np.int64], bool]:
+    """Orders of n + m runs (rows), of which the first n are treated, and whether they are all."""
+    if comb(n + m, n) <= MOST:
+        treated, others = (np.array(list(combinations(range(n + m), k))) for k in (n, m))
+        return np.hstack([treated, others[::-1]]), True  # the last one is what the first leaves
+    placed = np.tile(np.arange(n + m), (DRAWN, 1))
+    return np.random.default_rng(0).permuted(placed, axis=1), False
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:

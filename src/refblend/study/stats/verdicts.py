@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,31 +54,6 @@ class Contrast:
         return x.to_numpy(np.float64), y.to_numpy(np.float64)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What is known of a contrast; differences are treated − reference."""
-
-    paired: bool
-    n: int
-    """Pairs, or runs of the arm that has fewer."""
-    difference: Interval
-    """Student's interval of pairs, Welch's of independent arms, at 1 − α, not adjusted."""
-    p: float
-    p_adjusted: float
-    p_equivalence: float
-    p_equivalence_adjusted: float
-    least_p_adjusted: float
-    """The smallest adjusted p of a difference that these seeds can give in this family."""
-    verdict: str
-    detectable: float
-    """The smallest true difference that Student's test at α / family finds with these seeds and a
-    power of 80 %; ``least_p_adjusted`` says whether the exact test can find any."""
-    seeds_needed: int | None
-    """Seeds per arm for which a difference of the margin is found, and none shown to be
-    equivalent, each with a power of 80 %, and with which the exact test can reach α / family;
-    null below two runs, or where no number is enough."""
-
-
 def is_paired(contrasts: Sequence[Contrast]) -> bool:
     """Whether contrasts of one experiment and endpoint are compared seed by seed.
 
@@ -99,44 +75,42 @@ def is_paired(contrasts: Sequence[Contrast]) -> bool:
     return widths[True] <= widths[False]
 
 
-def decide(contrasts: Sequence[Contrast], paired: Sequence[bool], alpha: float) -> list[Outcome]:
+def decide(contrasts: Sequence[Contrast], paired: Sequence[bool], alpha: float) -> pd.DataFrame:
     """The verdicts of one family, whose contrasts are adjusted together, at its level ``alpha``.
 
-    ``paired`` is of each, as :func:`is_paired` says of its experiment and endpoint.
+    ``paired`` is of each, as :func:`is_paired` says of its experiment and endpoint. A row for each,
+    with differences treated − reference:
+
+    * ``n``: pairs, or runs of the arm that has fewer.
+    * ``estimate``, ``low``, ``high``: Student's interval of pairs, Welch's of independent arms, at
+      1 − α, not adjusted.
+    * ``p``, ``p_equivalence``, and both ``_adjusted``; ``least_p_adjusted`` is the smallest of a
+      difference that these seeds can give in this family.
+    * ``verdict``.
+    * ``detectable``: the smallest true difference that Student's test at α / family finds with
+      these seeds and a power of 80 %; ``least_p_adjusted`` says whether the exact test can find
+      any.
+    * ``seeds_needed``: seeds per arm for which a difference of the margin is found, and none shown
+      to be equivalent, each with a power of 80 %, and with which the exact test can reach
+      α / family; missing below two runs, or where no number is enough.
     """
-    runs = [contrast.runs(each) for contrast, each in zip(contrasts, paired, strict=True)]
-    p = [exact_p(*xy, each) for xy, each in zip(runs, paired, strict=True)]
-    equal = [
-        equivalence_p(*xy, each, contrast.margin)
-        for xy, each, contrast in zip(runs, paired, contrasts, strict=True)
-    ]
-    least = [least_p(x.size, y.size, each) for (x, y), each in zip(runs, paired, strict=True)]
-    adjusted, adjusted_equal, adjusted_least = holm(p), holm(equal), holm(least)
-    found = []
-    for i, contrast in enumerate(contrasts):
-        x, y = runs[i]
-        interval = interval_of(x, y, paired[i], 1 - alpha)
-        detectable, needed = planned(x, y, paired[i], contrast.margin, alpha / len(contrasts))
-        values = (float(adjusted[i]), float(adjusted_equal[i]))
-        found.append(
-            Outcome(
-                paired[i], interval.n, interval, p[i], values[0], equal[i], values[1],
-                float(adjusted_least[i]), verdict_of(interval.estimate, values, contrast, alpha),
-                detectable, needed,
-            )
-        )  # fmt: skip
-    return found
-
-
-def verdict_of(
-    difference: float, adjusted: tuple[float, float], contrast: Contrast, alpha: float
-) -> str:
-    """The rule of the module's head; ``adjusted`` are p of a difference and of equivalence."""
-    if adjusted[1] <= alpha:
-        return "equivalent"
-    if adjusted[0] > alpha:
-        return "undecided"
-    return "better" if (difference > 0) == contrast.higher_is_better else "worse"
+    rows = []
+    for contrast, each in zip(contrasts, paired, strict=True):
+        x, y = contrast.runs(each)
+        found = interval_of(x, y, each, 1 - alpha)
+        row: dict[str, Any] = vars(found) | {"p": exact_p(x, y, each)}
+        row["p_equivalence"] = equivalence_p(x, y, each, contrast.margin)
+        row["least_p"] = least_p(x.size, y.size, each)
+        plan = planned(x, y, each, contrast.margin, alpha / len(contrasts))
+        rows.append(row | dict(zip(("detectable", "seeds_needed"), plan, strict=True)))
+    table = pd.DataFrame(rows)
+    for name in ("p", "p_equivalence", "least_p"):
+        table[f"{name}_adjusted"] = holm(table[name])
+    ahead = (table.estimate > 0) == [contrast.higher_is_better for contrast in contrasts]
+    differs = np.where(ahead, "better", "worse")
+    differs = np.where(table.p_adjusted <= alpha, differs, "undecided")
+    table["verdict"] = np.where(table.p_equivalence_adjusted <= alpha, "equivalent", differs)
+    return table
 
 
 def interval_of(
