@@ -143,7 +143,7 @@ def test_the_dose_of_a_run_is_its_mean_weight_and_zero_without_a_judge() -> None
     accuracy = metrics[metrics.metric == "test/greedy"].set_index(["arm", "seed"])["value"]
     runs = pd.DataFrame({"dose": weights, "outcome": accuracy}).fillna({"dose": 0.0})
     expected = dose_response(runs.reset_index())
-    assert row.slope == pytest.approx(expected.slope.estimate)
+    assert row.slope == pytest.approx(expected["slope"])
     assert (row.runs, row.arms) == (len(accuracy), len(study.arms("B")))
     assert "B_dose" in figures_of(study, tables_of(study))["B"]
 

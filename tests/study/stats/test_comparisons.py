@@ -27,12 +27,12 @@ def test_best_configuration_of_planted_arms() -> None:
     )
     values["nearly"] = values["better"] - np.array([0.02, -0.01] * 5)
     best = best_configuration(values, rng())
-    assert best.arm == "better"
-    assert best.not_distinguishable == ("nearly",)
-    assert best.values.tolist() == values.better.tolist()
-    assert 0.5 < best.share < 1
+    assert (best["best"], best["not_distinguishable_from"]) == ("better", "nearly")
+    assert best["mean"] == pytest.approx(values.better.mean())
+    assert 0.5 < best["share_best"] < 1
     lowest = best_configuration(values, rng(), higher_is_better=False)
-    assert (lowest.arm, lowest.not_distinguishable, lowest.share) == ("worse", (), 1.0)
+    assert (lowest["best"], lowest["n_not_distinguishable"]) == ("worse", 0)
+    assert lowest["share_best"] == 1.0
 
 
 def test_best_configuration_by_all_resamples() -> None:
@@ -43,8 +43,8 @@ def test_best_configuration_by_all_resamples() -> None:
         for drawn in itertools.product(range(3), repeat=3)
     )
     best = best_configuration(frame(**table), rng(), resamples=20000)
-    assert best.arm == "a"
-    assert best.share == pytest.approx(wins / 27, abs=0.015)
+    assert best["best"] == "a"
+    assert best["share_best"] == pytest.approx(wins / 27, abs=0.015)
 
 
 def test_equal_arms_are_seldom_separated() -> None:
@@ -52,15 +52,15 @@ def test_equal_arms_are_seldom_separated() -> None:
     for _ in range(50):
         values = frame(**{arm: draws.normal(size=3).tolist() for arm in "abcd"})
         best = best_configuration(values, draws, resamples=100)
-        wrong += len(best.not_distinguishable) < 3
+        wrong += best["n_not_distinguishable"] < 3
     assert wrong <= 7  # 5 % are allowed
 
 
 def test_best_configuration_with_missing_runs() -> None:
     values = frame(a=[0.9, math.nan, 0.1], b=[0.2, 0.9, 0.2], failed=[math.nan] * 3)
     best = best_configuration(values, rng())
-    assert (best.arm, len(best.values), best.without_values) == ("a", 2, ("failed",))
+    assert (best["best"], best["n"], best["without_values"]) == ("a", 2, "failed")
     one = best_configuration(values.iloc[:1], rng())
-    assert (one.arm, len(one.values), one.not_distinguishable) == ("a", 1, ("b",))
-    assert math.isnan(one.share)
+    assert (one["best"], one["n"], one["not_distinguishable_from"]) == ("a", 1, "b")
+    assert math.isnan(one["share_best"])
     assert best_configuration(frame(a=[0.1, math.nan], b=[math.nan, 0.1]), rng()) is None

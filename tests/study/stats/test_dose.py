@@ -49,27 +49,27 @@ def test_a_balanced_table_by_hand(bend: float) -> None:
     frame = made(DOSES, 6, bend, np.random.default_rng(7))
     found = dose_response(frame)
     slope, error, ratio, p = by_hand(frame)
-    assert found.slope.estimate == pytest.approx(slope)
+    assert found["slope"] == pytest.approx(slope)
     half = stats.t.ppf(0.975, 30 - 6 - 1) * error
-    assert found.slope.high - found.slope.estimate == pytest.approx(half)
-    assert found.p_slope == pytest.approx(2 * (1 - stats.t.cdf(abs(slope) / error, 23)), abs=1e-9)
-    assert found.lack_of_fit == pytest.approx(ratio)
-    assert found.p_lack_of_fit == pytest.approx(p, abs=1e-9)
-    assert (found.slope.n, found.arms) == (30, 5)
-    assert (found.p_lack_of_fit < 0.01) == (bend != 0)
+    assert found["high"] - found["slope"] == pytest.approx(half)
+    assert found["p_slope"] == pytest.approx(2 * (1 - stats.t.cdf(abs(slope) / error, 23)), abs=1e-9)
+    assert found["lack_of_fit"] == pytest.approx(ratio)
+    assert found["p_lack_of_fit"] == pytest.approx(p, abs=1e-9)
+    assert (found["runs"], found["arms"]) == (30, 5)
+    assert (found["p_lack_of_fit"] < 0.01) == (bend != 0)
 
 
 def test_missing_runs_are_left_out_and_two_arms_have_no_lack_of_fit() -> None:
     frame = made({"off": 0.0, "a": 0.3}, 5, 0.0, np.random.default_rng(1))
     frame.loc[0, "outcome"] = math.nan
     found = dose_response(frame)
-    assert found.slope.n == 9
-    assert math.isnan(found.lack_of_fit)
+    assert found["runs"] == 9
+    assert math.isnan(found["lack_of_fit"])
 
 
 def test_equal_doses_have_no_slope() -> None:
     frame = pd.DataFrame({"arm": ["a", "b"], "seed": [1, 1], "dose": [0.1, 0.1], "outcome": [1, 2]})
     for runs in (frame, frame.head(0)):
         found = dose_response(runs)
-        assert math.isnan(found.slope.estimate)
-        assert found.slope.n == len(runs)
+        assert math.isnan(found["slope"])
+        assert found["runs"] == len(runs)

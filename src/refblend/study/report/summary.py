@@ -211,18 +211,7 @@ def _best_row(study: Study, scope: str, arms: list[str], measure: str) -> dict[s
     values = wide(study.values, measure, arms) if everywhere else study.wide(scope, measure)[arms]
     rng = derive_generator("m2", "best", scope, measure)
     best = best_configuration(values, rng, higher_is_better=higher)
-    if best is None or not best.others:
+    if best is None or best["arms"] == 1:
         return None
-    return bounds(student_interval(best.values), name="mean") | {
-        "scope": scope,
-        "measure": measure,
-        "direction": "highest" if higher else "lowest",
-        "best": best.arm,
-        "n": len(best.values),
-        "arms": best.others + 1,
-        "share_best": best.share,
-        "tied": best.tied,
-        "n_not_distinguishable": len(best.not_distinguishable),
-        "not_distinguishable_from": ", ".join(best.not_distinguishable),
-        "without_values": ", ".join(best.without_values),
-    }
+    direction = "highest" if higher else "lowest"
+    return best | {"scope": scope, "measure": measure, "direction": direction}

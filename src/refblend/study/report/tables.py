@@ -9,7 +9,6 @@ from refblend.study.report.alignment import alignment_by_arm, rank_correlations
 from refblend.study.report.study import Study, judged
 from refblend.study.report.summary import (
     best_per_metric,
-    bounds,
     chosen_levels,
     cost_table,
     experiment_summary,
@@ -165,8 +164,6 @@ def dose_table(study: Study, experiment: str) -> pd.DataFrame:
     weights[[arm for arm in weights if not study.resolved[arm].blends]] = 0.0
     runs = weights.melt(var_name="arm", value_name="dose", ignore_index=False).reset_index()
     for measure in with_endpoint(study.experiments[experiment].endpoint, list(ACCURACIES)):
-        found = dose_response(runs.assign(outcome=study.wide(experiment, measure).melt()["value"]))
-        row = bounds(found.slope, name="slope") | {"runs": found.slope.n}
-        rest = {key: value for key, value in vars(found).items() if key != "slope"}
-        rows.append({"measure": measure} | row | rest)
+        outcome = study.wide(experiment, measure).melt()["value"]
+        rows.append({"measure": measure} | dose_response(runs.assign(outcome=outcome)))
     return pd.DataFrame(rows)

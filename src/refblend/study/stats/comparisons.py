@@ -5,7 +5,7 @@ arms share seeds, data order and initial weights and are compared seed by seed.
 """
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,32 +21,17 @@ ROUNDING = 1e-9
 """Interval widths up to this are rounding of equal differences."""
 
 
-@dataclass(frozen=True)
-class Best:
-    """The best arm on one metric and what is known against the others."""
-
-    arm: str
-    values: pd.Series
-    """Its own, of the seeds that all arms have; only these are used."""
-    others: int
-    """Arms that it was compared with."""
-    share: float
-    """Share of resamples in which it is the best; NaN for fewer than two seeds."""
-    tied: int
-    """Arms with the same mean."""
-    not_distinguishable: tuple[str, ...]
-    """Arms with 0 in the interval of the difference, or with no interval."""
-    without_values: tuple[str, ...]
-    """Arms without any run: they could not be considered."""
-
-
 def best_configuration(
     values: pd.DataFrame,
     rng: np.random.Generator,
     higher_is_better: bool = True,
     resamples: int = 5000,
-) -> Best | None:
-    """The arm with the best mean; None where there is no seed that all arms have.
+) -> dict[str, Any] | None:
+    """The arm with the best mean, as a row; None where there is no seed that all arms have.
+
+    ``n`` seeds that all ``arms`` with any run have are used, for the best one's ``mean`` with its
+    interval as for everything else. ``share_best`` is the share of resamples in which it is the
+    best, NaN for fewer than two seeds; ``tied`` are others with the same mean.
 
     The first of equal arms wins. The mean of the best of several arms is biased upwards by the
     selection, so confirm it on fresh seeds. Another arm is distinguishable if 0 lies outside
@@ -71,6 +56,18 @@ def best_configuration(
         differs = (wide.low > 0 or wide.high < 0) and wide.high - wide.low > ROUNDING
         if n < 2 or not differs:
             alike.append(str(data.columns[i]))
-    tied = int((gaps[:, others].mean(axis=0) == 0).sum())
     arm = str(data.columns[best])
-    return Best(arm, data[arm], len(others), share, tied, tuple(alike), without)
+    mean = student_interval(data[arm])
+    return {
+        "best": arm,
+        "n": n,
+        "arms": len(data.columns),
+        "mean": mean.estimate,
+        "low": mean.low,
+        "high": mean.high,
+        "share_best": share,
+        "tied": int((gaps[:, others].mean(axis=0) == 0).sum()),
+        "n_not_distinguishable": len(alike),
+        "not_distinguishable_from": ", ".join(alike),
+        "without_values": ", ".join(map(str, without)),
+    }

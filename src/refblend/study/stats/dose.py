@@ -12,63 +12,46 @@ differ, or that the response bends.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from refblend.study.stats.statistics import CONFIDENCE, Interval
+from refblend.study.stats.statistics import CONFIDENCE
 
 
-@dataclass(frozen=True)
-class DoseResponse:
-    """The outcome of :func:`dose_response`; bounds and p are NaN where no freedom is left.
-
-    All are NaN with fewer than two arms, or where all doses are equal.
-    """
-
-    slope: Interval
-    """Change of the outcome per unit of dose; n is the number of runs."""
-    p_slope: float
-    lack_of_fit: float
-    """F."""
-    p_lack_of_fit: float
-    arms: int
-
-
-def dose_response(runs: pd.DataFrame) -> DoseResponse:
+def dose_response(runs: pd.DataFrame) -> dict[str, float]:
     """Fit both models to runs: columns ``arm``, ``seed``, ``dose`` and ``outcome``.
 
-    Rows without a dose or an outcome are left out. Arms need not have the same seeds.
+    Rows without a dose or an outcome are left out. Arms need not have the same seeds. ``slope`` is
+    the change of the outcome per unit of dose, ``lack_of_fit`` F. What cannot be told is NaN: all
+    of it where doses are equal, bounds and p values where no freedom is left.
     """
     runs = runs.dropna(subset=["dose", "outcome"])
+    row: dict[str, float] = dict.fromkeys(("low", "high", "slope"), math.nan) | {"runs": len(runs)}
+    row |= dict.fromkeys(("p_slope", "lack_of_fit", "p_lack_of_fit"), math.nan)
+    row["arms"] = runs.arm.nunique()
     doses = runs.groupby("arm").dose.transform("mean").to_numpy(np.float64)
     if len(runs) == 0 or np.ptp(doses) == 0:
-        nothing = Interval(math.nan, math.nan, math.nan, len(runs))
-        return DoseResponse(nothing, math.nan, math.nan, math.nan, runs.arm.nunique())
+        return row
     y = runs.outcome.to_numpy(np.float64)
     seeds = pd.get_dummies(runs.seed).to_numpy(np.float64)
     arms = pd.get_dummies(runs.arm).to_numpy(np.float64)
     line, line_error, line_freedom = _fit(np.column_stack([doses, seeds]), y)
     _, error, freedom = _fit(np.column_stack([arms, seeds]), y)
-    slope = float(line[0])
+    row["slope"] = slope = float(line[0])
     _, within, _ = _fit(seeds, doses)
-    spread = math.sqrt(line_error / line_freedom / within) if line_freedom else 0.0
-    if not line_freedom or spread == 0:
-        slopes = Interval(slope, math.nan, math.nan, len(runs))
-        p_slope = math.nan
-    else:
+    if line_freedom and line_error:
+        spread = math.sqrt(line_error / line_freedom / within)
         half = float(stats.t.ppf((1 + CONFIDENCE) / 2, line_freedom)) * spread
-        slopes = Interval(slope, slope - half, slope + half, len(runs))
-        p_slope = float(2 * stats.t.sf(abs(slope / spread), line_freedom))
+        row |= {"low": slope - half, "high": slope + half}
+        row["p_slope"] = float(2 * stats.t.sf(abs(slope / spread), line_freedom))
     further = line_freedom - freedom
-    if not freedom or not further or error == 0:
-        return DoseResponse(slopes, p_slope, math.nan, math.nan, runs.arm.nunique())
-    ratio = (line_error - error) / further / (error / freedom)
-    p_fit = float(stats.f.sf(ratio, further, freedom))
-    return DoseResponse(slopes, p_slope, ratio, p_fit, runs.arm.nunique())
+    if freedom and further and error:
+        row["lack_of_fit"] = ratio = (line_error - error) / further / (error / freedom)
+        row["p_lack_of_fit"] = float(stats.f.sf(ratio, further, freedom))
+    return row
 
 
 def _fit(
