@@ -1,6 +1,7 @@
 """Alignment of recorded responses, against the definition written out."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from refblend.study.runs.run_files import alignment_by_step
@@ -28,12 +29,12 @@ def test_each_recorded_step_has_its_own_alignment(by_std: bool) -> None:
             for n in range(4)
             for p in range(6)
         ]
-    assert alignment_by_step(rows, by_std) == pytest.approx(expected, abs=1e-6)
+    assert alignment_by_step(pd.DataFrame(rows), by_std) == pytest.approx(expected, abs=1e-6)
 
 
 def test_steps_without_groups_or_truth_have_none() -> None:
     alone = [{"step": 5, "uid": p, "blended": 0.5, "acc": 1.0} for p in range(3)]
     equal = [{"step": 6, "uid": 0, "blended": b, "acc": 1.0} for b in (0.1, 0.9)]
     unknown = [{"step": 7, "uid": 0, "blended": b, "acc": None} for b in (0.1, 0.9)]
-    assert alignment_by_step([*alone, *equal, *unknown], norm_by_std=True) == {}
-    assert alignment_by_step([], norm_by_std=True) == {}
+    for rows in ([*alone, *equal, *unknown], []):
+        assert alignment_by_step(pd.DataFrame(rows), norm_by_std=True) == {}

@@ -26,35 +26,14 @@ from refblend.identity import EARLIER_FILES
 from refblend.study.design.grid import unique_runs
 from refblend.study.design.names import COLLECTED, run_dir
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.runs.run_files import DIGITS, read_run
+from refblend.study.runs.run_files import DIGITS, KEPT_COLUMNS, ORIGIN_COLUMNS, read_run, typed
 
 RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
-RUN_COLUMNS = {
-    "arm": "str",
-    "seed": "int64",
-    "status": "str",
-    "reason": "str",
-    "steps": "Int64",
-    "wall_time_s": "float64",
-    "energy_kwh": "float64",
-    "kg_co2e": "float64",
-    "resumed": "Int64",
-    "commit": "str",
-    "dirty": "boolean",
-    "hardware": "str",
-    "models": "str",
-}
+_RUN = {"arm": "str", "seed": "int64"}
+RUN_COLUMNS = _RUN | {"status": "str", "reason": "str", "steps": "Int64"} | ORIGIN_COLUMNS
+METRIC_COLUMNS = _RUN | {"step": "int64", "metric": "str", "value": "float64"}
+RESPONSE_COLUMNS = _RUN | KEPT_COLUMNS
 QUALITY = "quality"
-_STEP = {"arm": "str", "seed": "int64", "step": "int64"}
-METRIC_COLUMNS = _STEP | {"metric": "str", "value": "float64"}
-RESPONSE_COLUMNS = _STEP | {
-    "reward": "float64",
-    "acc": "float64",
-    "judge_score": "float64",
-    "judge_valid": "boolean",
-    "judge_path": "str",
-    "length": "float64",
-}
 
 
 @dataclass(frozen=True)
@@ -80,17 +59,15 @@ def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collec
     """Read every run of a grid; ``root`` is the folder of all runs."""
     runs, metrics, responses = [], [], []
     for row in unique_runs(grid).itertuples():
-        directory = run_dir(scale, row.arm, row.seed, root)
         identity = {"arm": row.arm, "seed": int(row.seed)}
-        record, values, rows = read_run(directory)
+        record, values, kept = read_run(run_dir(scale, row.arm, row.seed, root))
         runs.append(identity | record)
-        if values is not None and len(values):
-            metrics.append(_long(values).assign(**identity))
-        responses += [identity | item for item in rows]
+        metrics.append(values.assign(**identity))
+        responses.append(kept.assign(**identity))
     return Collected(
-        _typed(pd.DataFrame(runs), RUN_COLUMNS),
-        _typed(pd.concat(metrics) if metrics else pd.DataFrame(), METRIC_COLUMNS),
-        _typed(pd.DataFrame(responses), RESPONSE_COLUMNS),
+        typed(pd.DataFrame(runs), RUN_COLUMNS),
+        _long(pd.concat(metrics)),
+        typed(pd.concat(responses), RESPONSE_COLUMNS),
     )
 
 
@@ -149,10 +126,9 @@ def read_collected(folder: Path) -> Collected:
         records = pd.read_csv(runs, keep_default_na=False, na_values=[""])
         kept, wide = pd.read_parquet(responses), pd.read_parquet(metrics)
         records["reason"] = records["reason"].fillna("")
-        wide = wide[[*STEP, *sorted(wide.columns.difference(STEP))]]
-        long = wide.melt(id_vars=STEP, var_name="metric", value_name="value").dropna(subset="value")
-        typed = (records, RUN_COLUMNS), (long, METRIC_COLUMNS), (kept, RESPONSE_COLUMNS)
-        return Collected(*(_typed(frame[list(columns)], columns) for frame, columns in typed))
+        records, kept = records[list(RUN_COLUMNS)], kept[list(RESPONSE_COLUMNS)]
+        frames = typed(records, RUN_COLUMNS), _long(wide), typed(kept, RESPONSE_COLUMNS)
+        return Collected(*frames)
     except (OSError, KeyError, TypeError, *PARQUET_ERRORS) as error:
         raise StudyError(
             f"{folder}: the numbers of its runs cannot be read ({shorten(str(error), 300)})",
@@ -168,12 +144,8 @@ def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
             copy_file(file, out / place / file.name)
 
 
-def _typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
-    frame = frame.reindex(columns=list(columns))
-    return frame.astype(columns).reset_index(drop=True)
-
-
-def _long(values: pd.DataFrame) -> pd.DataFrame:
-    """Wide metrics (one row per step) → one row per (step, metric), without missing values."""
-    long = values.melt(id_vars="step", var_name="metric", value_name="value")
-    return long.dropna(subset="value").sort_values(["step", "metric"], ignore_index=True)
+def _long(wide: pd.DataFrame) -> pd.DataFrame:
+    """A row for each run, step and metric, without missing values, from a column for each metric."""
+    wide = wide[[*STEP, *wide.columns.difference(STEP)]]
+    long = wide.melt(id_vars=STEP, var_name="metric", value_name="value")
+    return typed(long.dropna(subset="value"), METRIC_COLUMNS)

@@ -5,7 +5,6 @@ another run left in the directory, or that measured an earlier checkpoint, does 
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,43 @@ MANY_STEPS = 4
 """Test problems whose solutions have so many steps or more count as one difficulty."""
 DIGITS = 8
 """Of a model's digest, enough to tell models apart."""
-RESPONSE_NUMBERS = ("reward", "acc", "judge_score", "length", "blended")
 STATUSES = ("finished", "stopped", "failed", "incomplete", "missing")
 """``stopped``: by Ctrl-C or SIGTERM; ``incomplete``: killed. The next call resumes both."""
+ORIGIN_COLUMNS = {
+    "wall_time_s": "float64",
+    "energy_kwh": "float64",
+    "kg_co2e": "float64",
+    "resumed": "Int64",
+    "commit": "str",
+    "dirty": "boolean",
+    "hardware": "str",
+    "models": "str",
+}
+KEPT_COLUMNS = {
+    "step": "int64",
+    "reward": "float64",
+    "acc": "float64",
+    "judge_score": "float64",
+    "judge_valid": "boolean",
+    "judge_path": "str",
+    "length": "float64",
+}
+"""What is kept of a response; its alignment needs ``blended`` and ``uid``, too."""
+_UNREADABLE = (
+    DataError, OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError
+)  # fmt: skip
+"""What reading a file raises that the trainer cannot have written."""
 
 
-def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None, list[dict[str, Any]]]:
-    """Record, metrics and responses of one run; problems become the record's status and reason."""
+def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame]:
+    """Record, metrics and responses of one run; problems become the record's status and reason.
+
+    The metrics have a row for each step, the responses :data:`KEPT_COLUMNS`.
+    """
     record: dict[str, Any] = {"status": "missing", "reason": "no run directory"}
+    values, responses = pd.DataFrame({"step": []}), pd.DataFrame()
     if not directory.is_dir():
-        return record, None, []
-    values = None
-    responses: list[dict[str, Any]] = []
+        return record, values, responses
     try:
         if (directory / "metrics.jsonl").exists():
             values = read_metrics(directory / "metrics.jsonl")
@@ -47,55 +71,59 @@ def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame | None, list
             }
         else:
             record["reason"] = "no metrics"
-        provenance = _read_object(directory / "provenance.json")
-        record |= _origin(provenance)
+        record |= _origin(_read_object(directory / "provenance.json"))
         summary = _read_object(directory / "summary.json")
         if summary:
             record |= _outcome(summary)
-            if record["status"] == "finished" and (values is None or values.empty):
+            if record["status"] == "finished" and values.empty:
                 record |= {"status": "failed", "reason": "summary without metrics"}
         if record["status"] == "finished" and (
             refusal := _read_object(directory / UNCONFIRMED_NAME)
         ):
             reason = f"it may be another configuration's: its job was refused ({refusal['reason']})"
             record |= {"status": "failed", "reason": reason}
-        if record["status"] == "finished" and values is not None:
+        if record["status"] == "finished":
             report, problem = read_test(directory, record["steps"])
             values = _with_test(values, report)
             record["reason"] = problem or record["reason"]
         responses = _read_responses(directory)
-        if record["status"] == "finished" and values is not None:
-            algorithm = _part(_read_object(directory / "config.json"), "algorithm")
+        if record["status"] == "finished":
+            algorithm = _read_object(directory / "config.json").get("algorithm") or {}
             found = pd.Series(_alignment(algorithm, responses), dtype=float)
             values[ALIGNMENT] = values["step"].map(found)
-    except (DataError, OSError, ValueError, KeyError, TypeError) as error:
+    except _UNREADABLE as error:
         record |= {"status": "failed", "reason": f"unreadable: {shorten(str(error), 300)}"}
     return record, values, responses
 
 
-def _alignment(algorithm: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
+    """These columns in these types; ValueError or TypeError for a value that has another."""
+    return frame.reindex(columns=list(columns)).astype(columns).reset_index(drop=True)
+
+
+def _alignment(algorithm: dict[str, Any], responses: pd.DataFrame) -> dict[int, float]:
     """:func:`alignment_by_step`; empty where a run did not use GRPO's advantages of ``blended``.
 
     Those it used are not recorded: another estimator's, such as the batch-whitened ones that
     ``gdpo`` needs, or those that ``hero`` multiplies by factors.
     """
-    method = _part(algorithm, "ref_quality_score").get("method")
+    method = (algorithm.get("ref_quality_score") or {}).get("method")
     if method in ("gdpo", "hero") or algorithm.get("adv_estimator", "grpo") != "grpo":
         return {}
-    return alignment_by_step(rows, _truth(algorithm, "norm_adv_by_std_in_grpo") is not False)
+    return alignment_by_step(responses, algorithm.get("norm_adv_by_std_in_grpo") is not False)
 
 
-def alignment_by_step(rows: Sequence[Mapping[str, Any]], norm_by_std: bool) -> dict[int, float]:
+def alignment_by_step(responses: pd.DataFrame, norm_by_std: bool) -> dict[int, float]:
     """How well GRPO's advantages of the blended reward agreed with the truth, by recorded step.
 
-    ``rows`` are recorded responses with step, uid, blended and acc; ``norm_by_std=False`` is
-    Dr.GRPO. :mod:`refblend.advice.alignment` defines alignment; its reward is here the blended one.
+    ``responses`` have step, uid, blended and acc; ``norm_by_std=False`` is Dr.GRPO.
+    :mod:`refblend.advice.alignment` defines alignment; its reward is here the blended one.
     """
     from refblend.advice.alignment import Blend  # takes seconds, which reports save
     from refblend.advice.answer import samples_of
 
     names = {"uid": "prompt_id", "blended": "reward", "acc": "truth"}
-    frame = pd.DataFrame(rows, columns=["step", *names]).rename(columns=names)
+    frame = responses.reindex(columns=["step", *names]).rename(columns=names)
     found = {}
     for step, part in frame.assign(judge_score=0.0).groupby("step"):
         try:
@@ -116,31 +144,6 @@ def _read_object(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name}: {error}") from None
 
 
-def _part(record: dict[str, Any], key: str) -> dict[str, Any]:
-    """An object within a record; empty when it is absent or null."""
-    return _checked(record, key, dict, "not an object") or {}
-
-
-def _number(record: dict[str, Any], key: str) -> Any:
-    """A finite number, or None where it is absent or null."""
-    value = record.get(key)
-    if value is None or (type(value) in (int, float) and abs(value) < 2**63):  # not NaN either
-        return value
-    raise ValueError(f"{key} is {show(value)}, not a number")
-
-
-def _truth(record: dict[str, Any], key: str) -> bool | None:
-    return _checked(record, key, bool, "neither true nor false")
-
-
-def _checked(record: dict[str, Any], key: str, kind: type, otherwise: str) -> Any:
-    """A value of a kind, or None where it is absent or null."""
-    value = record.get(key)
-    if value is None or isinstance(value, kind):
-        return value
-    raise ValueError(f"{key} is {show(value)}, {otherwise}")
-
-
 def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
     """Status and reason from summary.json; without a status the run finished."""
     status = str(summary.get("status", "finished"))
@@ -150,35 +153,32 @@ def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _origin(provenance: dict[str, Any]) -> dict[str, Any]:
-    """Where a run comes from and what it used, from provenance.json."""
-    totals, git, machine = (_part(provenance, key) for key in ("totals", "git", "hardware"))
-    gpus = machine.get("gpus") or []
-    parts = [
-        str(machine.get("cpu") or ""),
-        f"{machine['cores']} cores" if machine.get("cores") else "",
-        ", ".join(gpus),
-    ]
-    models = [
-        f"{Path(path).name} {str(digest)[:DIGITS]}"
-        for path, digest in _part(provenance, "models").items()
-    ]
-    return {
-        "wall_time_s": _number(totals, "wall_time_s"),
-        "energy_kwh": _number(totals, "energy_kwh_estimated"),
-        "kg_co2e": _number(totals, "kg_co2e_estimated"),
+    """Where a run comes from and what it used, from provenance.json: :data:`ORIGIN_COLUMNS`."""
+    totals, git, machine, models = (
+        provenance.get(key) or {} for key in ("totals", "git", "hardware", "models")
+    )
+    cores = f"{machine['cores']} cores" if machine.get("cores") else ""
+    parts = [machine.get("cpu") or "", cores, ", ".join(machine.get("gpus") or [])]
+    used = [f"{Path(path).name} {digest[:DIGITS]}" for path, digest in models.items()]
+    origin = {
+        "wall_time_s": totals.get("wall_time_s"),
+        "energy_kwh": totals.get("energy_kwh_estimated"),
+        "kg_co2e": totals.get("kg_co2e_estimated"),
         "resumed": max(0, len(provenance.get("sessions", [])) - 1) if provenance else None,
-        "commit": str(git.get("commit") or ""),
-        "dirty": _truth(git, "dirty"),
+        "commit": git.get("commit") or "",
+        "dirty": git.get("dirty"),
         "hardware": ", ".join(part for part in parts if part),
-        "models": "; ".join(models) or None,
+        "models": "; ".join(used) or None,
     }
+    typed(pd.DataFrame([origin]), ORIGIN_COLUMNS)
+    return origin
 
 
 def _with_test(values: pd.DataFrame, report: dict[str, Any]) -> pd.DataFrame:
     if not report:
         return values
     numbers = {
-        f"test/{name}": float(_number(report, name))
+        f"test/{name}": float(value)
         for name, value in report.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
@@ -186,33 +186,22 @@ def _with_test(values: pd.DataFrame, report: dict[str, Any]) -> pd.DataFrame:
     return values.join(added)
 
 
-def _read_responses(directory: Path) -> list[dict[str, Any]]:
-    """Rows of ``rollouts/*.jsonl`` without the texts and without an incomplete last line.
+def _read_responses(directory: Path) -> pd.DataFrame:
+    """The responses of ``rollouts/*.jsonl`` without their texts, and without a torn last line.
 
-    ValueError, with file and line, if another line is no record or a value has the wrong type.
+    ValueError, with file and line, for another line that is not JSON.
     """
-    rows = []
+    columns, rows = KEPT_COLUMNS | {"blended": "float64", "uid": "str"}, []
     for path in sorted(directory.glob("rollouts/*.jsonl")):
         # Not splitlines(): a response may hold other line separators, such as U+2028.
         *lines, _torn = path.read_bytes().split(b"\n")
         for number, line in enumerate(lines, start=1):
             try:
-                rows.append(_response(parse_json(line)))
+                record = parse_json(line)
             except ValueError as error:
                 raise ValueError(f"{path.name}, line {number}: {error}") from None
-    return rows
-
-
-def _response(record: Any) -> dict[str, Any]:
-    if not isinstance(record, dict):
-        raise ValueError("not a JSON object")
-    if type(record.get("step")) is not int:
-        raise ValueError("no step")
-    read: dict[str, Any] = {"step": _number(record, "step"), "uid": str(record.get("uid"))}
-    for name in RESPONSE_NUMBERS:
-        read[name] = _number(record, name)
-    read["judge_valid"] = _truth(record, "judge_valid")
-    return read | {"judge_path": _checked(record, "judge_path", str, "not text")}
+            rows.append({name: record.get(name) for name in columns})
+    return typed(pd.DataFrame(rows), columns)
 
 
 def bound_to(directory: Path, step: int) -> dict[str, Any]:
@@ -229,7 +218,7 @@ def read_test(directory: Path, steps: int) -> tuple[dict[str, Any], str]:
     if not report:
         return {}, ""
     remedy = "run `refblend evaluate` again"
-    measured = _part(report, "of")
+    measured = report.get("of") or {}
     if not measured:
         return {}, f"{TEST_NAME} does not say which run it measured: {remedy}"
     if measured.get("identity") is None or measured["identity"] != read_identity(directory):
