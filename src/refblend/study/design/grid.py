@@ -6,7 +6,6 @@ name with two meanings. (Experiments that measure resources may each measure the
 configuration.)
 """
 
-import contextlib
 import hashlib
 import json
 import re
@@ -18,7 +17,7 @@ import pandas as pd
 
 from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
-from refblend.documents import MalformedError, parse_yaml, shorten
+from refblend.documents import parse_yaml, shorten
 from refblend.errors import ConfigError, Problems, StudyError
 from refblend.files import atomic_path
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, load_experiment
@@ -47,17 +46,12 @@ def override_arguments(overrides: Mapping[str, Any]) -> list[str]:
 
 def _yaml_scalar(value: Any) -> str:
     """The shortest text that YAML reads back as ``value``: bare words stay bare."""
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", value):
-        with contextlib.suppress(MalformedError):
-            if parse_yaml(value) == value:
-                return value
+    bare = isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", value)
+    if bare and parse_yaml(value) == value:
+        return str(value)
     # JSON writes characters beyond 16 bits as two escapes, which YAML reads as two characters.
     text = json.dumps(value, ensure_ascii=False)
-    return "".join(c if " " <= c <= "~" else _yaml_escape(ord(c)) for c in text)
-
-
-def _yaml_escape(code: int) -> str:
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
 def resolve_arm(
@@ -98,7 +92,10 @@ def build_grid(
     digests: dict[tuple[str, ...], str] = {}
     for experiment in dict.fromkeys(experiments):
         with problems.noted():
-            path, spec = _load(experiment, scale, params)
+            path = Path(params) / "study" / f"{experiment}.yaml"
+            spec = load_experiment(path)
+            if scale not in spec.seeds:
+                raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
             for arm, overrides in spec.arms_of(scale).items():
                 text = json.dumps(overrides, sort_keys=True)
                 rows += [(experiment, arm, str(n), text) for n in spec.seeds_of(scale, arm)]
@@ -109,7 +106,11 @@ def build_grid(
                             f"{path}: arm {arm} has other overrides than in {elsewhere}",
                             "Write the same in both, or give it another name.",
                         )
-                    config = _resolve(arm, overrides, scale, params, path)
+                    try:
+                        config = resolve_arm(overrides, scale, params)
+                    except ConfigError as error:
+                        where = f"{path}, arm {arm}: {error.reason}"
+                        raise ConfigError(where, error.remedy) from None
                     check_endpoints(spec, arm, config, path)
                     if elsewhere != path:
                         continue
@@ -124,23 +125,6 @@ def build_grid(
                         )
     problems.settle()
     return pd.DataFrame(rows, columns=GRID_COLUMNS, dtype=str)
-
-
-def _load(experiment: str, scale: str, params: str | Path) -> tuple[Path, ExperimentSpec]:
-    path = Path(params) / "study" / f"{experiment}.yaml"
-    spec = load_experiment(path)
-    if scale not in spec.seeds:
-        raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
-    return path, spec
-
-
-def _resolve(
-    arm: str, overrides: Mapping[str, Any], scale: str, params: str | Path, path: Path
-) -> RefblendConfig:
-    try:
-        return resolve_arm(overrides, scale, params)
-    except ConfigError as error:
-        raise ConfigError(f"{path}, arm {arm}: {error.reason}", error.remedy) from None
 
 
 def check_endpoints(spec: ExperimentSpec, arm: str, config: RefblendConfig, path: Path) -> None:

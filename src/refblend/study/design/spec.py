@@ -313,25 +313,18 @@ class ExperimentSpec(Section):
         """Arms of a scale in declared order, each with its overrides, ``common`` included."""
         chosen = _of(scale, self.arms_at, list(self.arms))
         further = _of(scale, self.at, {})
-        return {
-            arm: _filled(self.common | overrides | flatten(further.get(arm, {})), scale)
+        found = {
+            arm: self.common | overrides | flatten(further.get(arm, {}))
             for arm, overrides in self.arms.items()
             if arm in chosen
         }
+        filled: dict[str, dict[str, Any]]
+        filled = json.loads(json.dumps(found).replace("{scale}", scale))
+        return filled
 
 
 def _of(scale: str, by_scale: Mapping[Scale, Value], otherwise: Value) -> Value:
     return cast(Mapping[str, Value], by_scale).get(scale, otherwise)
-
-
-def _filled(value: Any, scale: str) -> Any:
-    if isinstance(value, str):
-        return value.replace("{scale}", scale)
-    if isinstance(value, dict):
-        return {key: _filled(each, scale) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_filled(each, scale) for each in value]
-    return value
 
 
 def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:

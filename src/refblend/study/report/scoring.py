@@ -7,10 +7,10 @@ import pandas as pd
 
 from refblend.embedded.recipe import STRENGTHS
 from refblend.errors import StudyError
+from refblend.files import read_record
 from refblend.study.report import style as plot
 from refblend.study.report.figures import Tables, reliability
 from refblend.study.report.readable import words
-from refblend.study.runs.model_quality import judge_part, judge_table, read_quality
 
 ARM = ("experiment", "arm")
 ROBUSTNESS_COLUMNS = (
@@ -26,7 +26,14 @@ ATTACK_COLUMNS = (
     "attack", "family", "n", "neutral_mean", "attacked_mean", "lift", "low", "high", "valid_rate",
     "clipped_rate", "overlength", "structure_changed",
 )  # fmt: skip
-BIN_COLUMNS = ("kind", "low", "high", "count", "score", "accuracy")
+JUDGE = ("model", "form")
+JUDGE_COLUMNS = (
+    *JUDGE, "count", "right", "worked", "auc", "auc_worked", "auc_expected", "auc_expected_worked",
+    "auc_within", "auc_within_low", "auc_within_high", "ece", "ece_expected", "valid_rate",
+    "nonzero_rate", "valid", "score_mean", "score_std", "mean_absolute_error", "length_correlation",
+    "distinct_scores", "new_tokens",
+)  # fmt: skip
+BIN_COLUMNS = (*JUDGE, "kind", "low", "high", "count", "score", "accuracy")
 TITLES = {"D1": "D1: prompt", "D2": "D2: new tokens", "D3": "D3: clipping"}
 
 
@@ -39,19 +46,43 @@ def read_tables(results: Path, models: Path) -> Tables:
     measured = {}
     for name, key in (("robustness", "arms"), ("attacks", "attacks")):
         path = results / "scoring" / "measurements" / f"{name}.json"
-        measured[name] = read_quality([path])[name]
+        measured[name] = _read(path)
         if key not in measured[name]:
             raise StudyError(f"{path}: has no {key!r}", "Give a report of `refblend judge`.")
-    quality = read_quality(models / "quality" / f"judge_{name}.json" for name in STRENGTHS)
+    forms = [
+        {"model": f"judge_{name}", "form": form} | record
+        for name in STRENGTHS
+        for form, record in sorted(
+            _read(models / "quality" / f"judge_{name}.json").get("forms", {}).items(),
+            key=lambda item: item[0] != "few_shot",
+        )
+    ]
+    bins = [{name: f[name] for name in JUDGE} | b for f in forms for b in f.get("reliability", [])]
     attacks = _frame(measured["attacks"]["attacks"], ATTACK_COLUMNS)
     return {
         "robustness": _frame(measured["robustness"]["arms"], ROBUSTNESS_COLUMNS),
         "robustness_by_length": _frame(measured["robustness"]["by_length"], LENGTH_COLUMNS),
         "attacks": attacks.sort_values("lift", ascending=False, kind="stable", ignore_index=True),
         "attack_families": attack_families(attacks),
-        "judge_quality": judge_table(quality),
-        "judge_reliability": judge_part(quality, "reliability", BIN_COLUMNS),
+        "judge_quality": judge_table(forms),
+        "judge_reliability": _frame(bins, BIN_COLUMNS),
     }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_record(path, StudyError, "Run `snakemake prepare`.")
+
+
+def judge_table(forms: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per judge and form of prompt: AUC, calibration, share of valid scores.
+
+    ``valid at N`` is the share of outputs whose box is complete within N new tokens.
+    """
+    table = _frame(forms, JUDGE_COLUMNS)
+    limits = table.pop("valid").map(lambda shares: shares if isinstance(shares, dict) else {})
+    for limit in sorted({n for shares in limits for n in shares}, key=int):
+        table[f"valid at {limit}"] = [shares.get(limit) for shares in limits]
+    return table
 
 
 def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> pd.DataFrame:
