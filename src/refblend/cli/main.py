@@ -15,11 +15,11 @@ from refblend.cli.advise import advise
 from refblend.cli.data import app as data_app
 from refblend.cli.models import app as models_app
 from refblend.cli.options import STUDY, USE, Panels, example
-from refblend.cli.plan import plan
 from refblend.cli.runs import app as runs_app
 from refblend.cli.runs import evaluate, show
 from refblend.cli.scoring import judge_app, score
 from refblend.cli.study import app as study_app
+from refblend.cli.study import plan
 from refblend.documents import shorten
 from refblend.errors import ConfigError, ProblemsError, RefblendError, TrainingError
 from refblend.lifecycle import supervision

@@ -1,4 +1,4 @@
-"""``refblend study …``: the steps of the workflow, each usable by hand."""
+"""``refblend study …``: the steps of the workflow, each usable by hand; and ``refblend plan``."""
 
 import math
 from pathlib import Path
@@ -215,3 +215,25 @@ def power(
 
 def _number(value: float) -> str:
     return "none" if math.isinf(value) else f"{value:.4g}"
+
+
+def plan(
+    experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
+    scale: Scale,
+    slots: Annotated[int, typer.Option(min=1, help="Cores, one per run, or GPUs.")],
+) -> None:
+    """Estimate the cost of a study from the finished runs of results/<scale>, the newest first."""
+    from tabulate import tabulate
+
+    from refblend.study.design.grid import build_grid
+    from refblend.study.planning import costs
+
+    found = Path("results").glob(f"{scale}/*/tables/resources.csv")
+    tables = sorted(found, key=lambda path: path.stat().st_mtime_ns)  # the last one counts
+    grid = build_grid(experiments, scale)
+    gpus = costs.gpus_of(grid, scale)
+    arms, totals = costs.plan_study(grid, costs.read_resources(tables), gpus, slots)
+    typer.echo(tabulate(arms, headers="keys", floatfmt=".3g") + "\n")
+    shown = {name: "–" if math.isnan(value) else f"{value:.4g}" for name, value in totals.items()}
+    shown["measured in"] = ", ".join(map(str, tables))
+    typer.echo(tabulate(shown.items(), disable_numparse=True, tablefmt="plain"))

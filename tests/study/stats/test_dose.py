@@ -52,7 +52,9 @@ def test_a_balanced_table_by_hand(bend: float) -> None:
     assert found["slope"] == pytest.approx(slope)
     half = stats.t.ppf(0.975, 30 - 6 - 1) * error
     assert found["high"] - found["slope"] == pytest.approx(half)
-    assert found["p_slope"] == pytest.approx(2 * (1 - stats.t.cdf(abs(slope) / error, 23)), abs=1e-9)
+    assert found["p_slope"] == pytest.approx(
+        2 * (1 - stats.t.cdf(abs(slope) / error, 23)), abs=1e-9
+    )
     assert found["lack_of_fit"] == pytest.approx(ratio)
     assert found["p_lack_of_fit"] == pytest.approx(p, abs=1e-9)
     assert (found["runs"], found["arms"]) == (30, 5)

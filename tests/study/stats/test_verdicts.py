@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from refblend.study.stats import verdicts
 from refblend.study.stats.exact import exact_p
 from refblend.study.stats.power import Design, power_of_difference
-from refblend.study.stats import verdicts
 from refblend.study.stats.verdicts import VERDICTS, Contrast, interval_of, is_paired
 
 MARGIN = 0.02

@@ -29,7 +29,7 @@ from refblend.study.report.study import Study, make_study, read_experiments, sta
 from refblend.study.report.summary import main_table
 from refblend.study.report.tables import tables_of
 from refblend.study.report.verdicts import headline, verdict_lines, verdicts
-from refblend.study.runs.collect import RUN, Collected, read_collected, refuse_mixed_models
+from refblend.study.runs.collect import RUN, Collected, read_collected, refuse_mixed_models, runs_of
 from refblend.study.runs.incidents import incident_totals
 from refblend.study.runs.measures import run_measures
 
@@ -54,10 +54,8 @@ def write_report(
 ) -> Path:
     """Write the report of a milestone or an experiment from its collected runs.
 
-    ``values`` are the measures of these and maybe other runs, where they are known.
-
-    Raises:
-        StudyError: no run has finished, or a file cannot be used.
+    ``values`` are the measures of these and maybe other runs, where they are known. StudyError if
+    no run has finished, or a file cannot be used.
     """
     named = experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
     specs = {
@@ -113,11 +111,7 @@ def page_of(study: Study, tables: Tables, experiment: str) -> dict[str, Any]:
 
 
 def write_scoring(place: Place, out: Path) -> Path:
-    """Write the report on scoring from its measurements.
-
-    Raises:
-        StudyError: a measurement is missing or is none.
-    """
+    """Write the report on scoring; StudyError if a measurement is missing or is none."""
     tables = scoring.read_tables(place.results, place.models)
     drawn = (scoring.robustness, scoring.judge_reliability)
     figures: dict[str, Draw] = {d.__name__: lambda d=d: d(tables) for d in drawn}  # type: ignore[misc]
@@ -144,9 +138,8 @@ def _write(out: Path, tables: Tables, sections: Mapping[str, Mapping[str, Draw]]
 
 def of(collected: Collected, specs: Mapping[str, ExperimentSpec], scale: str) -> Collected:
     """The frames of the runs that some experiments have at a scale, in the order of their files."""
-    found = [spec.seeds_by_arm(scale).items() for spec in specs.values()]
-    runs = dict.fromkeys((arm, seed) for arms in found for arm, seeds in arms for seed in seeds)
-    own = pd.DataFrame(runs.keys(), columns=RUN).astype({"seed": "int64"})
+    own = pd.concat([runs_of(spec.seeds_by_arm(scale)) for spec in specs.values()] or [runs_of({})])
+    own = own.drop_duplicates()
     frames = (collected.runs, collected.metrics, collected.responses)
     return Collected(*(own.merge(frame, on=RUN) for frame in frames))
 
@@ -162,11 +155,7 @@ class Archive:
 
     @classmethod
     def read(cls, place: Place) -> "Archive":
-        """Read it.
-
-        Raises:
-            StudyError: grid or archive are missing, or cannot be read.
-        """
+        """Read it; StudyError if grid or archive cannot be read."""
         grid, archive = read_grid(place.results / "grid.tsv"), read_collected(place.results)
         archived = set(zip(archive.runs.arm, archive.runs.seed.astype(str), strict=True))
         runs = zip(grid.arm, grid.seed, strict=True)
@@ -176,21 +165,13 @@ class Archive:
         return cls(place, known, collected, run_measures(collected))
 
     def write_verdicts(self, out: Path | None = None) -> Path:
-        """Write ``verdicts.csv`` of all experiments.
-
-        Raises:
-            StudyError: a contrast compares runs of different models.
-        """
+        """Write ``verdicts.csv`` of all experiments; errors of :meth:`verdicts`."""
         path = (out or self.place.results) / "verdicts.csv"
         write_csv(self.verdicts(self.experiments()), path)
         return path
 
     def experiments(self, names: Collection[str] = ()) -> dict[str, ExperimentSpec]:
-        """Those of the grid; some of them by name.
-
-        Raises:
-            StudyError: the archive lacks one that is named.
-        """
+        """Those of the grid; some of them by name, or StudyError if the archive lacks one."""
         if absent := [name for name in names if name not in self.known]:
             raise StudyError(
                 f"{self.place.results} has no complete experiment {', '.join(absent)}",
@@ -199,19 +180,14 @@ class Archive:
         return read_experiments(names or self.known, self.place.params)
 
     def verdicts(self, specs: Mapping[str, ExperimentSpec]) -> pd.DataFrame:
-        """The verdicts on the contrasts of some experiments.
-
-        Raises:
-            StudyError: a contrast compares runs of different models.
-        """
+        """The verdicts on contrasts; StudyError where one compares runs of different models."""
         refuse_mixed_models(self.collected.runs, specs, self.place.scale)
         return verdicts(self.values, specs, self.place.scale)
 
     def recommend(self, names: Collection[str], out: Path) -> list[Path]:
         """Write what experiments recommend in their regimes; without names all that have any.
 
-        Raises:
-            StudyError: none of them declares a regime.
+        StudyError if none of them declares a regime.
         """
         specs = {name: spec for name, spec in self.experiments(names).items() if spec.regimes}
         arms = resolve_arms(specs, self.place.scale, self.place.params)
@@ -230,10 +206,7 @@ class Archive:
     def redraw(self, reports: Collection[str] = (), out: Path | None = None) -> Iterator[Path]:
         """Write the verdicts and all reports of the scale, or some, each when it is written.
 
-        ``out`` is by default the results.
-
-        Raises:
-            StudyError: a contrast compares runs of different models.
+        ``out`` is by default the results. Errors of :meth:`verdicts`.
         """
         out, place = out or self.place.results, replace(self.place, models=self.place.results)
         yield self.write_verdicts(out)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.spec import ExperimentSpec, load_experiment
-from refblend.study.runs.collect import RUN, Collected, refuse_mixed_models
+from refblend.study.runs.collect import RUN, Collected, refuse_mixed_models, runs_of
 from refblend.study.runs.curves import accuracy_by_step, series
 from refblend.study.runs.measures import run_measures, wide_of
 
@@ -126,8 +126,7 @@ class Study:
 
     def of(self, experiment: str, frame: pd.DataFrame) -> pd.DataFrame:
         """Rows of a frame that belong to the arms and seeds of an experiment."""
-        runs = [(arm, seed) for arm, own in self.seeds(experiment).items() for seed in own]
-        return frame.merge(pd.DataFrame(runs, columns=RUN).astype({"seed": "int64"}), on=RUN)
+        return frame.merge(runs_of(self.seeds(experiment)), on=RUN)
 
     def metric(self, experiment: str, *names: str) -> pd.DataFrame:
         """A metric over the steps, as :func:`refblend.study.runs.curves.series` gives it."""
@@ -153,9 +152,7 @@ def make_study(
 ) -> Study:
     """A study of some experiments; ``values`` are those of its runs, where they are known.
 
-    Raises:
-        StudyError: an experiment's facts do not fit the configuration or one another, or a contrast
-            compares runs of different models.
+    Errors of :func:`refuse_mixed_models` and :func:`resolve_arms`.
     """
     refuse_mixed_models(collected.runs, experiments, scale)
     resolved = resolve_arms(experiments, scale, params)
@@ -165,9 +162,5 @@ def make_study(
 
 
 def read_experiments(names: Collection[str], params: Path) -> dict[str, ExperimentSpec]:
-    """Experiments by name.
-
-    Raises:
-        StudyError, ConfigError: a file is missing or not acceptable.
-    """
+    """Experiments by name; errors of :func:`load_experiment`."""
     return {name: load_experiment(params / "study" / f"{name}.yaml") for name in names}

@@ -46,9 +46,7 @@ def verdicts(
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS)).astype(VERDICT_COLUMNS)
 
 
-def _stated(
-    values: pd.DataFrame, spec: ExperimentSpec, scale: str
-) -> Iterator[dict[str, Any]]:
+def _stated(values: pd.DataFrame, spec: ExperimentSpec, scale: str) -> Iterator[dict[str, Any]]:
     """What an experiment states of its contrasts at a scale, in the order of its file, and runs."""
     seeds = spec.seeds_by_arm(scale)
     for contrast in spec.contrasts:

@@ -12,7 +12,7 @@ were measured to be, and when and where. It is a few MB and is committed with th
 tables, figures and reports can be made from it, without training anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +71,12 @@ def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collec
     )
 
 
+def runs_of(seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
+    """Arm and seed of some runs, to merge with a frame."""
+    runs = [(arm, seed) for arm, own in seeds.items() for seed in own]
+    return pd.DataFrame(runs, columns=RUN).astype({"seed": "int64"})
+
+
 def used_models(runs: pd.DataFrame) -> pd.DataFrame:
     """The models of runs that have a record of them: arm, seed, role (a name) and digest."""
     earlier = {old[:DIGITS]: new[:DIGITS] for old, new in EARLIER_FILES.items()}
@@ -92,8 +98,7 @@ def refuse_mixed_models(
     for name, spec in experiments.items():
         seeds = spec.seeds_by_arm(scale)
         for pair in (pair for contrast in spec.contrasts for pair in contrast.pairs.items()):
-            own = [(arm, seed) for arm in pair for seed in seeds.get(arm, [])]
-            used = models.merge(pd.DataFrame(own, columns=RUN), on=RUN)
+            used = models.merge(runs_of({arm: seeds.get(arm, ()) for arm in pair}), on=RUN)
             first = used.drop_duplicates(["role", "digest"])
             mixed = first[first.role.duplicated(keep=False)].sort_values("role", kind="stable")
             if len(mixed):
@@ -145,7 +150,7 @@ def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
 
 
 def _long(wide: pd.DataFrame) -> pd.DataFrame:
-    """A row for each run, step and metric, without missing values, from a column for each metric."""
+    """Metrics in one column each as a row for each run, step and metric, without missing values."""
     wide = wide[[*STEP, *wide.columns.difference(STEP)]]
     long = wide.melt(id_vars=STEP, var_name="metric", value_name="value")
     return typed(long.dropna(subset="value"), METRIC_COLUMNS)
