@@ -106,9 +106,9 @@ def import_module(name: str, setting: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{setting}: {error}", "Install the module, or put its folder on PYTHONPATH."
-        ) from error
+        remedy = "Install the module, or put its folder on PYTHONPATH."
+        remedy = "Write the module without .py." if name.endswith(".py") else remedy
+        raise ConfigError(f"{setting}: {error}", remedy) from error
     except Exception as error:
         raise _failed_import(error, setting, name) from error
 
@@ -131,7 +131,7 @@ def _function_of(module: ModuleType, name: str, key: str) -> Callable[..., Any]:
     if not callable(function):
         where = getattr(module, "__file__", None) or module.__name__
         raise ConfigError(
-            f"{key}: {where} has no function {name}",
+            f"{key}: {where} defines no {name}",
             "Define it at the top level of the module, or correct the name.",
         )
     return function
@@ -152,9 +152,10 @@ def get_strategy(name: str) -> Strategy:
             given = float(function(entropy, params, at))
         except Exception as error:  # the user's own code may raise anything
             place = traceback.extract_tb(error.__traceback__)[-1]
+            told = f" ({place.filename}, line {place.lineno})"
+            told = "" if place.filename == __file__ else told  # it does not take these arguments
             raise ConfigError(
-                f"{STRATEGY_KEY}={name} failed: {type(error).__name__}: {error} "
-                f"({place.filename}, line {place.lineno})",
+                f"{STRATEGY_KEY}={name} failed: {type(error).__name__}: {error}{told}",
                 "Correct the function: it takes (entropy, params, at) and gives a number.",
             ) from error
         if not 0.0 <= given <= params.max_weight:

@@ -101,7 +101,7 @@ def test_what_a_users_estimator_raises_is_named_with_its_place(module):
     [
         ("gro", "algorithm.adv_estimator='gro'"),
         ("no_such_module:f", "no_such_module"),
-        ("users_module:f", "has no function f"),
+        ("users_module:f", "defines no f"),
         (":f", "module:function"),
         ("users_module:", "module:function"),
     ],

@@ -240,7 +240,7 @@ def test_results_that_no_judge_may_give_are_refused(results, words, tiny_config,
     ("kind", "words"),
     [
         ("no_such_module:Judge", "no_such_module"),
-        ("refblend.errors:NoJudge", "no function NoJudge"),
+        ("refblend.errors:NoJudge", "defines no NoJudge"),
         ("refblend.errors:ConfigError", "is not a kind of judge"),
     ],
 )

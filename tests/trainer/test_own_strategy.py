@@ -48,14 +48,16 @@ def test_a_function_gives_the_weight(module):
         ("own_strategies:large", "gave 2.0"),
         ("own_strategies:raises", r"KeyError: 'weight' .*own_strategies.py, line 5"),
         ("own_strategies:few", "TypeError"),
-        ("own_strategies:absent", "no function absent"),
+        ("own_strategies:absent", "defines no absent"),
         ("no_such_module:square", "No module named"),
+        ("own_strategies.py:square", r"without \.py"),
     ],
 )
 def test_check_refuses_what_cannot_be_imported_or_called(tiny_config, module, name, said):
     with pytest.raises(ConfigError, match=said) as caught:
         preflight(tiny_config(f"{KEY}={name}"))
     assert KEY in str(caught.value)
+    assert "lookup.py" not in str(caught.value)
 
 
 def test_its_source_belongs_to_the_runs_that_use_it(tiny_config, module):

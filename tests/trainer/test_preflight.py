@@ -201,6 +201,24 @@ def test_gold_answers_are_counted_by_both_rules_and_source(tiny_config, tmp_path
         gold_counts(config, preflight(config))
 
 
+def test_a_reward_of_the_users_has_one_count_and_should_vary_from_0_to_1(
+    tiny_config, tmp_path, monkeypatch
+):
+    (tmp_path / "mine.py").write_text(
+        "def score(data_source, solution_str, ground_truth, extra_info, high): return high\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for high, right in ((1, "64 of 64"), (3, "0 of 64; not")):
+        config = tiny_config(
+            "reward.custom_reward_function.path=pkg://mine",
+            "reward.custom_reward_function.name=score",
+            f"reward.custom_reward_function.reward_kwargs.high={high}",
+        )
+        count, notice = gold_counts(config, preflight(config))[:2]
+        assert f"score 1: {right}" in count
+        assert f"from {high} to {high} on gold" in notice
+
+
 def test_special_tokens_in_gold_answers_are_told_unless_rewards_see_them(
     tiny_config, tiny_model_dir, tmp_path
 ):

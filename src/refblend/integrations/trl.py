@@ -34,10 +34,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
-from datasets import Dataset
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from trl import GRPOTrainer
+
+try:
+    from datasets import Dataset
+    from trl import GRPOTrainer
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"{error}: pip install 'refblend[trl]'", name=error.name) from error
 
 from refblend.documents import show
 from refblend.errors import ConfigError, DataError

@@ -335,10 +335,18 @@ def gold_counts(config: RefblendConfig, data: RunData) -> list[str]:
         right = [1 in (result.acc_strict, result.acc_flexible) for result in results]
         wrong = rows[right.index(False)] if False in right else None
         example = f"; not that of the row with index {wrong.index}" if wrong else ""
-        told.append(
-            f"gold answers of {source} that score 1: {strict} of {len(rows)} by the strict "
-            f"rule, {flexible} by the flexible one{example}"
-        )
+        counts = f"{strict} of {len(rows)} by the strict rule, {flexible} by the flexible one"
+        if reward.custom is not None:
+            counts = f"{sum(right)} of {len(rows)}"
+        told.append(f"gold answers of {source} that score 1: {counts}{example}")
+        if reward.custom is not None:
+            results += [reward.of_row(rows[0], text) for text in ODD_ANSWERS]
+            low, high = min(r.score for r in results), max(r.score for r in results)
+            if low == high or low < 0 or high > 1:
+                told.append(
+                    f"your reward gives {source} from {low:g} to {high:g} on gold, empty and odd "
+                    "answers: it must vary to train anything, and within 0 to 1 to be blended"
+                )
         if reward.custom is None and not strict and not flexible:
             raise DataError(
                 told[-1], "Correct ground truths and solutions, or name the right rule."
