@@ -134,7 +134,8 @@ def quality(setup: JudgeSetup, corpus: CorpusSetup, results: Results) -> None:
         content = {"max_new_tokens": judge.config.scoring.max_new_tokens, "forms": forms}
     results.write(setup, corpus, frame, content, scored)
     for name, form in forms.items():
-        typer.echo(f"{setup.judge} {name}: AUC {form['auc']}, valid {form['valid_rate']:.1%}")
+        auc = "unknown" if form["auc"] is None else f"{form['auc']:.3f}"
+        typer.echo(f"{setup.judge} {name}: AUC {auc}, valid {form['valid_rate']:.1%}")
 
 
 @judge_app.command(epilog=example(f"refblend judge robustness {_DATA} --report r.json"))

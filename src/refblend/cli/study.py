@@ -210,7 +210,14 @@ def power(
 
     values, specs = planning.read_runs(runs), read_experiments(experiments, PARAMS)
     table = planning.power_table(values, specs, scale, target, effect, runs)
-    typer.echo(table.to_string(index=False, float_format=_number))
+    shown = table.astype(object).where(table.notna(), "–")
+    typer.echo(shown.to_string(index=False, float_format=_number))
+    typer.echo(
+        "deviation: over seeds, of paired differences or of single runs. seeds_difference, "
+        f"seeds_equivalence: for a power of {target:g} to find a difference of interest, or to "
+        "show that there is none beyond the margin. least_detectable: with the declared seeds. "
+        "–: no number is enough, or nothing varies."
+    )
 
 
 def _number(value: float) -> str:

@@ -101,7 +101,8 @@ def test_all_problems_of_a_grid_are_told_at_once(params: Path) -> None:
     with pytest.raises(ProblemsError) as caught:
         build_grid(["A", "B", "Z"], "cpu", params)
     told = [str(problem) for problem in caught.value.problems]
-    words = ("arm even: unknown", "arm odd: unknown", "other overr", "Z.yaml")
+    unknown = "Z.yaml: no such experiment. The names here are: A, B."
+    words = ("arm even: unknown", "arm odd: unknown", "other overr", unknown)
     assert len(told) == len(words)
     for word, problem in zip(words, told, strict=True):
         assert word in problem

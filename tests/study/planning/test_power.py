@@ -89,7 +89,8 @@ def test_what_no_difference_could_show_is_printed_as_none(tmp_path, monkeypatch)
     table.assign(test_sampled=table.test_greedy).to_csv(path, index=False)
     done = CliRunner().invoke(app, ["study", "power", str(path), "M3"])
     assert done.exit_code == 0, done.exception
-    head, *rows = (line.split() for line in done.output.splitlines())
+    head, *rows, legend = (line.split() for line in done.output.splitlines())
+    assert set(head[-5:]) - {"declared"} <= {word.strip(",:") for word in legend}
     assert [row[head.index("least_detectable")] for row in rows] == ["none", "none"]
     assert "inf" not in done.output
 

@@ -343,7 +343,11 @@ def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
 
 def load_experiment(path: str | Path) -> ExperimentSpec:
     """Read and check one experiment file; StudyError for its keys and values, else ConfigError."""
-    limits, values = Path(path).parents[1] / "seeds.yaml", read_yaml(path)
+    path = Path(path)
+    if not path.exists():
+        known = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml"))) or "none"
+        raise StudyError(f"{path}: no such experiment", f"The names here are: {known}.")
+    limits, values = path.parents[1] / "seeds.yaml", read_yaml(path)
     try:
         spec = checked(ExperimentSpec, values, f"{path}: ")
     except ConfigError as found:

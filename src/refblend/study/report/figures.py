@@ -43,8 +43,14 @@ def level_name(level: str) -> str:
 
 
 def colour_of(study: Study, arm: str) -> str:
-    """Of an arm's strategy or control; grey without a judge."""
-    return plot.BLEND_COLOURS.get(study.resolved[arm].blend, plot.BASELINE_COLOUR)
+    """Of an arm's strategy or control, or any other of what the user added; grey: a baseline."""
+    blend, blends = study.resolved[arm].blend, [each.blend for each in study.resolved.values()]
+    if blend in plot.BLEND_COLOURS:
+        return plot.BLEND_COLOURS[blend]
+    if any(arm in study.baselines(name) for name in study.experiments):
+        return plot.BASELINE_COLOUR
+    own = [each for each in dict.fromkeys(blends) if each not in plot.BLEND_COLOURS]
+    return plot.STRATEGY_PALETTE[-1 - own.index(blend) % len(plot.STRATEGY_PALETTE)]
 
 
 def verdict_forest(study: Study, tables: Tables) -> plot.Drawn:
@@ -187,7 +193,8 @@ def sensitivity(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
             else:
                 title.append(f"{sweep.rule} not identifiable")
         axis.set_title("\n".join(title), fontsize="small")
-        axis.set(ylabel=MEASURES[measure].unit, xlabel=words(name))
+        axis.set_ylabel(MEASURES[measure].unit)
+        axis.set_xlabel(words(name) if axis in axes[-3:] else "")  # as the ticks' labels
     plot.one_legend(figure, axes)
     return figure, (
         f"Each measure against {words(name)}, all else equal, of the seeds that every level has. "
@@ -316,7 +323,8 @@ def score_distribution(axis: Axes, responses: pd.DataFrame) -> None:
         scores = responses[responses.acc.ge(0.5).eq(right)].judge_score
         if len(scores):
             weights = np.full(len(scores), 1 / len(responses))
-            look: dict[str, Any] = {"alpha": 0.6, "color": colour, "label": f"{name} answers"}
+            look: dict[str, Any] = {"color": colour, "label": f"{name} answers"}
+            look |= {"histtype": "step", "linewidth": 1.4} if right else {"alpha": 0.5}
             axis.hist(scores, bins=10, range=(0, 1), weights=weights, **look)
     if responses.empty:
         plot.no_data(axis)

@@ -21,8 +21,8 @@ def number(value: float, signed: bool = False) -> str:
 
 
 def plus_minus(found: Interval, signed: bool = False) -> str:
-    """``0.512 ±0.032``, a mean and half its interval; a dash without a value."""
-    half = (found.high - found.low) / 2
+    """``0.512 ±0.032``, a mean and half its interval, from three values on; a dash without any."""
+    half = (found.high - found.low) / 2 if found.n > 2 else np.nan
     return number(found.estimate, signed) + ("" if pd.isna(half) else f" ±{number(half)}")
 
 

@@ -90,7 +90,8 @@ def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFram
         if record["status"] == "finished":
             algorithm = _read_object(directory / "config.json").get("algorithm") or {}
             found = pd.Series(_alignment(algorithm, responses), dtype=float)
-            values[ALIGNMENT] = values["step"].map(found)
+            aligned = values["step"].map(found).rename(ALIGNMENT)
+            values = pd.concat([values, aligned], axis=1)
     except _UNREADABLE as error:
         record |= {"status": "failed", "reason": f"unreadable: {shorten(str(error), 300)}"}
     return record, values, responses

@@ -141,7 +141,7 @@ def planned(
     own = [np.var(x - y, ddof=1)] if paired else [np.var(x, ddof=1), np.var(y, ddof=1)]
     variance = float(np.mean(own))
     if variance == 0:
-        return 0.0, fewest
+        return 0.0 if min(x.size, y.size) > 2 else math.nan, fewest
     design = Design(math.sqrt(variance), paired, alpha)
     # As many seeds per arm as would give the standard error that arms of these sizes have.
     error = own[0] / x.size if paired else own[0] / x.size + own[1] / y.size
