@@ -103,6 +103,7 @@ def start(
             options=lambda **_: SimpleNamespace(remote=lambda: Process(kind))
         ),
         get=get,
+        get_runtime_context=lambda: SimpleNamespace(get_accelerator_ids=lambda: {"GPU": ["0"]}),
         put=Reference,
         kill=kill,
         wait=lambda waiting, **_: (waiting[-1:], waiting[:-1]),

@@ -99,7 +99,7 @@ def test_past_a_deadline_of_its_own_a_judge_s_samples_have_no_score(tiny_config)
 
 def test_statistics_of_engines_side_by_side():
     one = CallStats(4, 3, 2.0, 30, 12)
-    assert CallStats.merged([one]) is one
+    assert CallStats.merged([one]) == one
     assert CallStats.merged([]) == CallStats()
     both = CallStats.merged([one, CallStats(2, 2, 5.0, 10, 6), CallStats(1, 0, 0.0, 0, 0)])
     assert both == CallStats(7, 5, 5.0, 40, 18)
