@@ -1,7 +1,17 @@
 # From runs to a report: collected frames, the report of a milestone or of one experiment, checks.
-# `snakemake results/<scale>/<experiment>/report.md` trains and reports one experiment alone.
+# `snakemake results/<scale>/<experiment>/report.md` trains and reports one experiment alone, if it is
+# none of a series.
 wildcard_constraints:
-    report="|".join([*study_names.MILESTONES, *SPECS]),
+    report="|".join(
+        [
+            *study_names.MILESTONES,
+            *(
+                name
+                for name, spec in SPECS.items()
+                if spec.milestone != study_names.SERIES
+            ),
+        ]
+    ),
 
 
 rule collect:
