@@ -123,7 +123,7 @@ def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) 
     assert counts["train"] == expected
     resources = grid[grid.experiment.isin(["E", "F"])].arm.nunique()
     assert counts["test_accuracy"] == counts["train"] - resources
-    assert not re.search(r"challenger|noisy_(gdpo|chosen)", text)
+    assert not re.search(r"challenger|noisy_(cosine|chosen)", text)
     assert "seeds 1-2-3, on 4 cores" in text, "what measures resources takes all cores"
 
 

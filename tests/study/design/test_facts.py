@@ -109,7 +109,8 @@ def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> N
     assert experiments_of("m1", tmp_path) == ["Q"]
     assert experiments_of("m2", tmp_path, "smoke") == ["ZX"]
     assert experiments_of("m2", tmp_path, "gpu") == [], "it has no seeds there"
-    assert experiments_of("m2", PARAMS) == [*"ABCEFHLN", "noisy_entropy", "oracles"]
+    series = ["noisy_baselines", "noisy_entropy", "oracles"]
+    assert experiments_of("m2", PARAMS) == [*"ABCEFHLN", *series]
 
 
 def test_an_arm_waits_for_the_runs_whose_weights_it_replays() -> None:
