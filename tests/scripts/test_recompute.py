@@ -61,9 +61,11 @@ def test_a_changed_number_is_named(results: Path, column: str, tmp_path: Path) -
 
 def test_a_page_is_compared_with_the_table() -> None:
     row = {"treated": "a", "reference": "b", "verdict": "better"}
-    table = pd.DataFrame([row | {"estimate": 0.1234, "low": 0.1134, "high": 0.1334}])
+    table = pd.DataFrame([row | {"n": 20, "estimate": 0.1234, "low": 0.1134, "high": 0.1334}])
     page = "|X|`a` − `b`|**better**|20|+0.123 ±0.010|+0.100 ±0.020|\n"
     assert recompute.page_problems("m2", page, table) == []
     for right, wrong in (("0.123", "0.124"), ("0.010", "0.012"), ("better", "worse"), ("`b`", "c")):
         (problem,) = recompute.page_problems("m2", page.replace(right, wrong), table)
         assert "m2: the page lacks `a` − `b`" in problem
+    few = page.replace(" ±0.010", "")
+    assert recompute.page_problems("m2", few, table.assign(n=2)) == []
