@@ -35,7 +35,7 @@ def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed):
     killed = run.train(SABOTEUR_TARGET="driver", SABOTEUR_AFTER="2")
     assert killed.status == 2, killed.output
     assert "error: signal SIGKILL ended the training process" in killed.output
-    assert [m["step"] for m in run.metrics()] == [0, 1]
+    assert [m["step"] for m in run.metrics()] == [0, 1, 2]
     # SIGTERM at the same place: the step is finished and saved, and the status is the shell's.
     stopped = run.train(*TWO_ENGINES, SABOTEUR_TARGET="driver-term", SABOTEUR_AFTER="2")
     assert stopped.status == 128 + signal.SIGTERM, stopped.output
