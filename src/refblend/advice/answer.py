@@ -133,11 +133,8 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
     lows, highs = np.nanquantile(drawn - drawn[:, :1], [0.025, 0.975], axis=0)
     gain, low, high = (float(values[best]) for values in (gains, lows, highs))
     kind = best - best % len(WEIGHTS)
-    near = [
-        w
-        for w, value in zip(WEIGHTS, gains[kind:], strict=False)
-        if w and value >= gain - NEAR_BEST
-    ]
+    alike = zip(WEIGHTS, gains[kind : kind + len(WEIGHTS)], strict=True)
+    near = [w for w, value in alike if w and value >= gain - NEAR_BEST]
     decided: Verdict = "undecided"
     if np.nanmax(highs) < MATTERS:
         decided = "leave"

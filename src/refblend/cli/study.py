@@ -202,8 +202,8 @@ def power(
 ) -> None:
     """Seeds that experiments' contrasts take, from the variance of earlier runs.
 
-    The primary contrasts are planned, or all where none is. least_detectable is none where the
-    declared seeds are too few for the exact test that decides a verdict to reach α.
+    An experiment without a primary contrast is planned by all of its contrasts. least_detectable
+    says none where the declared seeds are too few for the exact test to reach α.
     """
     from refblend.study.planning import power as planning
     from refblend.study.report.study import read_experiments
@@ -215,8 +215,8 @@ def power(
     typer.echo(
         "deviation: over seeds, of paired differences or of single runs. seeds_difference, "
         f"seeds_equivalence: for a power of {target:g} to find a difference of interest, or to "
-        "show that there is none beyond the margin. least_detectable: with the declared seeds. "
-        "–: no number is enough, or nothing varies."
+        "show that any difference stays within the margin. least_detectable: the smallest "
+        "difference that the declared seeds can show. –: no number is enough, or nothing varies."
     )
 
 

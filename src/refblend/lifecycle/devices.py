@@ -73,9 +73,10 @@ def lease(count: int) -> list[str]:
             told = True
         time.sleep(POLL_S)
     # A job's lease ends before the processes that its Ray started are gone; other programs stay.
+    held = list(map(_uuid, taken))
     for second in range(FREE_S):
         used = _memory("used")
-        if max((used.get(_uuid(name), 0.0) for name in taken), default=0.0) < 2**30:
+        if all(used.get(name, 0.0) < 2**30 for name in held):
             break
         if not second:
             print(f"waiting for memory of GPU {','.join(taken)}", file=sys.stderr, flush=True)

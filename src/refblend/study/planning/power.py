@@ -88,11 +88,11 @@ def power_table(
 ) -> pd.DataFrame:
     """The seeds that the contrasts of declared experiments take, and those declared.
 
-    The primary contrasts are planned, or all where none is, each at α ÷ their number: Bonferroni,
-    which Holm never exceeds. The variance is that of the experiment's own runs, or of all in
-    ``values`` while its baseline has none. The power is Student's, with at least the seeds that the
-    exact tests need to reach α at all. ``effect``: the smallest difference of interest instead of
-    the declared one.
+    The primary contrasts are planned, or all if none is primary, each at α ÷ their number:
+    Bonferroni, which Holm never exceeds. The variance is that of the experiment's own runs, or of
+    all in ``values`` while its baseline has none. The power is Student's, with at least the seeds
+    that the exact tests need to reach α at all. ``effect``: the smallest difference of interest
+    instead of the declared one.
 
     Returns:
         One row per experiment, endpoint, margin and design, with the seeds that a difference and an

@@ -111,7 +111,7 @@ def page_of(study: Study, tables: Tables, experiment: str) -> dict[str, Any]:
 
 
 def write_scoring(place: Place, out: Path) -> Path:
-    """Write the report on scoring; StudyError if a measurement is missing or is none."""
+    """Write the report on scoring; StudyError if a measurement is missing or malformed."""
     tables = scoring.read_tables(place.results, place.models)
     drawn = (scoring.robustness, scoring.judge_reliability)
     figures: dict[str, Draw] = {d.__name__: lambda d=d: d(tables) for d in drawn}  # type: ignore[misc]

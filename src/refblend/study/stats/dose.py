@@ -25,8 +25,8 @@ def dose_response(runs: pd.DataFrame) -> dict[str, float]:
     """Fit both models to runs: columns ``arm``, ``seed``, ``dose`` and ``outcome``.
 
     Rows without a dose or an outcome are left out. Arms need not have the same seeds. ``slope`` is
-    the change of the outcome per unit of dose, ``lack_of_fit`` F. What cannot be told is NaN: all
-    of it where doses are equal, bounds and p values where no freedom is left.
+    the change of the outcome per unit of dose, ``lack_of_fit`` F. What cannot be computed
+    is NaN: everything if all doses are equal, bounds and p values without degrees of freedom.
     """
     runs = runs.dropna(subset=["dose", "outcome"])
     row: dict[str, float] = dict.fromkeys(("low", "high", "slope"), math.nan) | {"runs": len(runs)}
