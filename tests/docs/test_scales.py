@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from refblend.config.loading import read_yaml
-from refblend.study.design.blocks import blocks_of
 from refblend.study.design.grid import build_grid, unique_runs
+from refblend.study.design.jobs import blocks_of
 from refblend.study.design.spec import experiments_of
 
 ROOT = Path(__file__).parents[2]

@@ -205,10 +205,10 @@ def power(
     An experiment without a primary contrast is planned by all of its contrasts. least_detectable
     says none where the declared seeds are too few for the exact test to reach α.
     """
+    from refblend.study.design.spec import load_experiments
     from refblend.study.planning import power as planning
-    from refblend.study.report.study import read_experiments
 
-    values, specs = planning.read_runs(runs), read_experiments(experiments, PARAMS)
+    values, specs = planning.read_runs(runs), load_experiments(PARAMS, experiments)
     table = planning.power_table(values, specs, scale, target, effect, runs)
     shown = table.astype(object).where(table.notna(), "–")
     typer.echo(shown.to_string(index=False, float_format=_number))

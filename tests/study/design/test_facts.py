@@ -9,8 +9,8 @@ import yaml
 
 from refblend.errors import StudyError
 from refblend.study.design.arms import Arm, resolve_arms
-from refblend.study.design.blocks import replayed_arm
 from refblend.study.design.grid import build_grid
+from refblend.study.design.jobs import replayed_arm
 from refblend.study.design.spec import experiments_of, load_experiment
 from refblend.trainer.replay import partner_seed
 

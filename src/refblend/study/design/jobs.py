@@ -1,15 +1,23 @@
 """The workflow's training jobs at a scale, and the files that its rules pass on to one another.
 
 The rules of Snakemake ask here; nothing here knows Snakemake. Paths are relative to the checkout.
+
+A job trains one arm with a block of seeds, one after another in the same workers. Which seeds form
+a block depends on the whole study, not on what is requested, so that a milestone never retrains
+what another one has. Seeds that a later milestone adds form separate blocks: requesting M1 trains
+none of M2's, and requesting M2 none of the fresh seeds of M3.
 """
 
 import hashlib
+import itertools
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -20,9 +28,9 @@ from refblend.errors import StudyError
 from refblend.lookup import user_files
 from refblend.numerics import training_purposes
 from refblend.scoring.templates import templates_file
-from refblend.study.design import blocks, grid
-from refblend.study.design.names import COLLECTED, run_dir
-from refblend.study.design.spec import ExperimentSpec, load_experiment
+from refblend.study.design import grid
+from refblend.study.design.names import COLLECTED, SERIES, run_dir
+from refblend.study.design.spec import ExperimentSpec, load_experiments
 from refblend.trainer.replay import partner_seed
 
 EMBEDDED = ("smoke", "cpu", "smollm")
@@ -91,20 +99,15 @@ def archive_files(scale: str) -> list[str]:
     return [f"results/{scale}/{name}" for name in ("grid.tsv", *COLLECTED, "verdicts.csv")]
 
 
-def scoring_files(scale: str) -> list[str]:
-    """Experiment D's report; a scale without the three judges has none."""
-    return report_files(scale, "scoring") if scale in COMPARED else []
-
-
 def scoring_targets(scale: str) -> list[str]:
-    """What the target ``scoring`` asks for; StudyError at a scale with no judges to compare."""
+    """Experiment D's report; StudyError at a scale without the three judges to compare."""
     if scale not in COMPARED:
         raise StudyError(
             f"scoring: scale {scale} has no embedded judges to compare",
             "Measure yours with `refblend judge quality`, `robustness` and `attacks` "
             "(docs/explanation/scoring.md).",
         )
-    return scoring_files(scale)
+    return report_files(scale, "scoring")
 
 
 def reward_rules(scale: str) -> list[str]:
@@ -130,9 +133,48 @@ def milestone_targets(
             "scale=NAME.",
         )
     files = [*report_files(scale, milestone), f"results/{scale}/{milestone}/checks.json"]
-    if milestone == "m2":
-        files += scoring_files(scale)
+    if milestone == "m2" and scale in COMPARED:
+        files += scoring_targets(scale)
     return files + (archive_files(scale) if milestone == reported[-1] else [])
+
+
+def blocks_of(
+    rows: pd.DataFrame,
+    studies: Mapping[str, Sequence[str]],
+    seeds_per_job: int,
+    seeds_per_block: int | None = None,
+) -> dict[tuple[str, str], str]:
+    """The job of every run of a grid, (arm, seed): its seeds as in file names, e.g. ``1-2-3``.
+
+    ``studies`` has the experiments of each milestone, of which the first that has a run trains it.
+    ``seeds_per_block`` is the size of a series' jobs.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for milestone, names in studies.items():
+        size = (seeds_per_block or seeds_per_job) if milestone == SERIES else seeds_per_job
+        for arm, own in grid.select(rows, names).groupby("arm", sort=False):
+            added = sorted({int(seed) for seed in own.seed if (arm, seed) not in found})
+            # Seeds on the two sides of a gap may have been trained from different models, and a job
+            # must not mix them.
+            for _, run in itertools.groupby(enumerate(added), lambda placed: placed[1] - placed[0]):
+                for block in _pieces([seed for _, seed in run], size):
+                    name = "-".join(map(str, block))
+                    found |= {(str(arm), str(seed)): name for seed in block}
+    return found
+
+
+def _pieces(seeds: list[int], size: int) -> list[list[int]]:
+    return [seeds[start : start + size] for start in range(0, len(seeds), size)]
+
+
+REPLAYED = re.compile(r"runs/[^/]+/(?P<arm>[^/]+)/seed_\{(seed|partner_seed)\}/metrics\.jsonl")
+"""Where an arm of a study finds the weights that it replays."""
+
+
+def replayed_arm(overrides: Mapping[str, Any]) -> str | None:
+    """The arm whose recorded weights an arm replays; None where it replays no run of the study."""
+    found = REPLAYED.fullmatch(str(overrides.get("algorithm.ref_quality_score.replay_file")))
+    return found and found["arm"]
 
 
 @dataclass
@@ -156,14 +198,12 @@ class Jobs:
     @cached_property
     def block_of(self) -> dict[tuple[str, str], str]:
         """The job of every run, (arm, seed): its seeds."""
-        sizes = self.seeds_per_job, self.seeds_per_block
-        return blocks.blocks_of(self.grid, self.studies, *sizes)
+        return blocks_of(self.grid, self.studies, self.seeds_per_job, self.seeds_per_block)
 
     @cached_property
     def specs(self) -> dict[str, ExperimentSpec]:
         """The experiments of all milestones."""
-        found = [name for experiments in self.studies.values() for name in experiments]
-        return {name: load_experiment(Path("params", "study", f"{name}.yaml")) for name in found}
+        return load_experiments(names=[name for found in self.studies.values() for name in found])
 
     @cached_property
     def exclusive(self) -> set[str]:
@@ -196,20 +236,29 @@ class Jobs:
 
     def markers(self, report: str, kind: str) -> list[str]:
         """The markers ``trained`` or ``tested`` of every job of a milestone or an experiment."""
-        found = self._jobs(self.rows(report))
         return [
             self._marker(arm, seeds, kind)
-            for arm, seeds in found
+            for arm, seeds in self._jobs(self.rows(report))
             if kind == "trained" or self._saves(arm)
         ]
 
     def block_markers(self, experiment: str, number: int) -> list[str]:
-        """The last markers of all arms of a block of the series."""
-        rows = blocks.block_rows(self.grid, experiment, number, self.seeds_per_block)
-        found = self._jobs(rows)
+        """The last markers of all arms of the ``number``-th block, from 1 on, of a series.
+
+        An experiment's seeds, over all arms, are cut into blocks in ascending order. StudyError if
+        it has fewer blocks.
+        """
+        rows = self.rows(experiment)
+        seeds = rows.seed.astype("int64")
+        blocks = _pieces(sorted(set(seeds)), self.seeds_per_block)
+        if not 1 <= number <= len(blocks):
+            raise StudyError(
+                f"experiment {experiment} has no block {number}",
+                f"Name one from 1 to {len(blocks)}.",
+            )
         return [
             self._marker(arm, seeds, "tested" if self._saves(arm) else "trained")
-            for arm, seeds in found
+            for arm, seeds in self._jobs(rows[seeds.isin(blocks[number - 1])])
         ]
 
     def _jobs(self, rows: pd.DataFrame) -> list[tuple[str, str]]:
@@ -287,7 +336,7 @@ class Jobs:
         ordered = "-".join(map(str, sorted(set(own))))
         if seeds != ordered:
             raise StudyError(f"{seeds} names no job of arm {arm}", f"Ask for {ordered}.")
-        other = blocks.replayed_arm(self.overrides(arm))
+        other = replayed_arm(self.overrides(arm))
         if other is None:
             return []
         runs = [(other, str(seed)) for seed in (*own, *map(partner_seed, own))]

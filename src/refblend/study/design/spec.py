@@ -2,21 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from refblend.config.base import PositiveFloat, PositiveInt, Section
 from refblend.config.loading import checked, read_yaml
-from refblend.documents import flatten, shorten, show
+from refblend.documents import flatten
 from refblend.errors import ConfigError, StudyError
 from refblend.study.design.measures import MEASURES, ORDERED, PHYSICAL
 from refblend.study.design.names import GRID_OF, Milestone, Scale
@@ -40,13 +35,35 @@ def _written_out(seeds: Any) -> Any:
     return list(range(first, last + 1))
 
 
+def _each_once(seeds: list[int]) -> list[int]:
+    if repeated := [str(seed) for seed, count in Counter(seeds).items() if count > 1]:
+        raise ValueError(f"it repeats seed {', '.join(repeated)}")
+    return seeds
+
+
+def _comparable(measure: str) -> str:
+    if measure not in ORDERED:
+        known = ", ".join(ORDERED)
+        raise ValueError(f"it is not a measure that can be better or worse, as {known}")
+    return measure
+
+
 Seed = Annotated[int, Field(ge=0, lt=10**18)]
 SeedRange = Annotated[str, Field(pattern=SEED_RANGE)]
 SeedList = Annotated[list[Seed], Field(min_length=1)]
 Seeds = Annotated[
-    SeedList, BeforeValidator(_written_out, json_schema_input_type=SeedList | SeedRange)
+    SeedList,
+    AfterValidator(_each_once),
+    BeforeValidator(_written_out, json_schema_input_type=SeedList | SeedRange),
 ]
 """A list, or a range with both its ends, such as ``11-26``."""
+Endpoint = Annotated[str, AfterValidator(_comparable)]
+DottedKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$")]
+Overrides = Annotated[
+    dict[DottedKey, JsonValue],
+    BeforeValidator(lambda tree: flatten(tree) if isinstance(tree, dict) else tree),
+]
+"""Dotted keys and their values; nested mappings mean the same, and what comes later wins."""
 OVERLAY = "overlay"
 """Reserved key among an arm's overrides: a configuration file that may not exist yet."""
 
@@ -60,7 +77,7 @@ class ContrastSpec(Section):
     """Treated arm: reference arm. Differences are treated − reference."""
     primary: bool = False
     """It answers the experiment's question; the others are exploratory, a family of their own."""
-    endpoint: str | None = None
+    endpoint: Endpoint | None = None
     """The measure that it is decided by; null: the experiment's."""
     margin: PositiveFloat | None = None
     """Null: the experiment's. A measure in other units needs a margin of its own."""
@@ -75,6 +92,8 @@ class ContrastSpec(Section):
                 f"{self.name} was added at {', '.join(self.added_at)} and cannot be primary: "
                 "remove primary or added_at"
             )
+        if itself := [arm for arm, reference in self.pairs.items() if arm == reference]:
+            yield f"{self.name} compares {itself[0]} with itself: name another reference"
 
     def round_at(self, scale: str) -> int:
         """The round in which it was added at a scale; 0: declared from the start."""
@@ -123,7 +142,7 @@ class ExperimentSpec(Section):
     """Arms with another baseline than ``baseline``."""
     regimes: dict[FactorName, ArmName] = Field(default={})
     """Settings that get a recommendation each: name → the arm without a blend there."""
-    endpoint: str = "test_greedy"
+    endpoint: Endpoint = "test_greedy"
     """The measure that the headline, the rules and the contrasts' summary read."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Level of the verdicts on the contrasts, for all primary ones together (Holm)."""
@@ -141,7 +160,7 @@ class ExperimentSpec(Section):
     """Measures resources: its jobs run alone on the machine, and no actor is evaluated."""
     test: str = "data/{scale}/test.parquet"
     """Prompt file that its trained actors are tested on; needed beside ``data.train_files``."""
-    common: dict[str, Any] = Field(default={})
+    common: Overrides = Field(default={})
     """Dotted overrides of every arm."""
     seeds: dict[Scale, Seeds]
     """Seeds of the arms at each scale."""
@@ -150,39 +169,12 @@ class ExperimentSpec(Section):
     reference, fewer where an arm illustrates and decides nothing. Pairs are what two arms share."""
     arms_at: dict[Scale, list[ArmName]] = Field(default={})
     """The arms of scales that run only some."""
-    at: dict[Scale, dict[ArmName, dict[str, Any]]] = Field(default={})
+    at: dict[Scale, dict[ArmName, Overrides]] = Field(default={})
     """Further overrides of arms at a scale, e.g. GPUs that others do not have."""
-    arms: dict[ArmName, dict[str, Any]]
+    arms: dict[ArmName, Overrides]
     """Each arm's dotted overrides of ``params/ppo.yaml``. In texts ``{scale}`` is filled in;
     nested mappings mean the same, and what comes later wins. The reserved key ``overlay`` names a
     configuration file laid over the scale's."""
-
-    @field_validator("arms", mode="before")
-    @classmethod
-    def _names_are_texts(cls, arms: Any) -> Any:
-        truths = [str(name).lower() for name in arms if isinstance(name, bool)]
-        if truths and isinstance(arms, dict):
-            raise ValueError(
-                f"YAML reads the arm name {', '.join(truths)} as a truth value: put it in quotes"
-            )
-        return arms
-
-    @field_validator("arms")
-    @classmethod
-    def _arms_can_be_written(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        flat = {name: flatten(overrides) for name, overrides in arms.items()}
-        for name, overrides in flat.items():
-            check_overrides(overrides, f"arms.{name}.")
-            if not isinstance(overrides.get(OVERLAY, ""), str):
-                raise ValueError(f"arms.{name}.{OVERLAY} is not a path: name a configuration file")
-        return flat
-
-    @field_validator("common", "at")
-    @classmethod
-    def _further_can_be_written(cls, tree: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        flat = flatten(tree)
-        check_overrides(flat, f"{info.field_name}.")
-        return flat if info.field_name == "common" else tree
 
     def _misfits(self) -> Iterator[str]:
         if problems := list(self._problems()):
@@ -198,7 +190,7 @@ class ExperimentSpec(Section):
         return self
 
     def _problems(self) -> Iterator[str]:
-        """What names an arm or a factor that does not exist, and seeds that repeat."""
+        """Names that do not exist, and settings that do not go together."""
         named = {
             "baseline": [self.baseline],
             "regimes": list(self.regimes.values()),
@@ -219,20 +211,20 @@ class ExperimentSpec(Section):
             for arm in arms:
                 if self.baseline_of(arm) not in arms:
                     yield f"arms_at.{scale} has {arm} without its baseline {self.baseline_of(arm)}"
-        yield from self._endpoint_problems()
+        if not ORDERED[self.endpoint]:
+            yield f"endpoint: of {self.endpoint} less is better, which only contrasts may have"
         for place, contrast in enumerate(self.contrasts):
-            for arm in (one for one, other in contrast.pairs.items() if one == other):
-                yield f"contrasts.{place}.pairs compares {arm} with itself"
-        lists = {f"seeds.{scale}": seeds for scale, seeds in self.seeds.items()}
+            endpoint = self.endpoint_of(contrast)
+            if MEASURES[endpoint].unit in PHYSICAL and not contrast.margin:
+                yield f"contrasts.{place} by {endpoint} has no margin of its own, in its units"
+        for arm, overrides in self.arms.items():
+            if not isinstance(overrides.get(OVERLAY, ""), str):
+                yield f"arms.{arm}.{OVERLAY} is not a path"
         for scale, arms_seeds in self.arm_seeds.items():
-            lists |= {f"arm_seeds.{scale}.{arm}": own for arm, own in arms_seeds.items()}
             if scale not in self.seeds:
                 yield f"arm_seeds.{scale} has no seeds.{scale} beside it"
             elif absent := [arm for arm in arms_seeds if arm not in self.arms_of(scale)]:
                 yield f"arm_seeds.{scale} names {', '.join(absent)}, which arms_at.{scale} lacks"
-        for key, seeds in lists.items():
-            if len(set(seeds)) != len(seeds):
-                yield f"{key} repeats a seed"
         resolved = [arm for scale in self.seeds for arm in self.arms_of(scale).values()]
         own = any("data.train_files" in arm for arm in resolved)
         if own and not self.exclusive and "test" not in self.model_fields_set:
@@ -240,26 +232,11 @@ class ExperimentSpec(Section):
         if self.facet is not None and self.facet not in self.factors:
             yield f"facet is {self.facet}, which is not among the factors"
 
-    def _endpoint_problems(self) -> Iterator[str]:
-        """Endpoints by which nothing could be better or worse, and margins in other units."""
-        named = {"endpoint": self.endpoint}
-        named |= {f"contrasts.{n}": self.endpoint_of(each) for n, each in enumerate(self.contrasts)}
-        for key, endpoint in named.items():
-            if endpoint not in ORDERED:
-                known = ", ".join(ORDERED)
-                yield f"{key}: {endpoint} is not a measure that can be better or worse, as {known}"
-        if not ORDERED.get(self.endpoint, True):
-            yield f"endpoint: of {self.endpoint} less is better, which only contrasts may have"
-        for place, contrast in enumerate(self.contrasts):
-            endpoint = self.endpoint_of(contrast)
-            if endpoint in ORDERED and MEASURES[endpoint].unit in PHYSICAL and not contrast.margin:
-                yield f"contrasts.{place} by {endpoint} has no margin of its own, in its units"
-
     def milestone_of(self, scale: str | None) -> Milestone | None:
         """The milestone that reports it, at a scale where given; null: it has no seeds there."""
         if scale is not None and scale not in self.seeds:
             return None
-        return self.milestone_at.get(cast("Scale", scale), self.milestone)
+        return _of(scale or "", self.milestone_at, self.milestone)
 
     def baseline_of(self, arm: str) -> str:
         """The arm with which ``arm`` is compared."""
@@ -314,7 +291,7 @@ class ExperimentSpec(Section):
         chosen = _of(scale, self.arms_at, list(self.arms))
         further = _of(scale, self.at, {})
         found = {
-            arm: self.common | overrides | flatten(further.get(arm, {}))
+            arm: self.common | overrides | further.get(arm, {})
             for arm, overrides in self.arms.items()
             if arm in chosen
         }
@@ -325,20 +302,6 @@ class ExperimentSpec(Section):
 
 def _of(scale: str, by_scale: Mapping[Scale, Value], otherwise: Value) -> Value:
     return cast(Mapping[str, Value], by_scale).get(scale, otherwise)
-
-
-def check_overrides(overrides: Mapping[str, Any], prefix: str = "") -> None:
-    """Refuse (ValueError) what cannot be passed on as ``key=value`` and read back equal."""
-    for key, value in overrides.items():
-        if not re.fullmatch(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", str(key)):
-            raise ValueError(f"{prefix}{shorten(str(key))} is not a dotted key: correct it")
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError):
-            raise ValueError(
-                f"{prefix}{key}={show(value)} is neither text nor finite number, true, false, null "
-                "or a list of such: put it in quotes or correct it"
-            ) from None
 
 
 def load_experiment(path: str | Path) -> ExperimentSpec:
@@ -355,12 +318,16 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
     return spec.limited(read_yaml(limits) if limits.exists() else {})
 
 
-def load_experiments(params: str | Path = "params") -> dict[str, ExperimentSpec]:
-    """All experiments of ``<params>/study`` by name; errors of :func:`load_experiment`."""
-    files = sorted((Path(params) / "study").glob("*.yaml"))
-    if not files:
-        raise StudyError(f"no experiments in {params}/study", "Copy refblend's params here.")
-    return {path.stem: load_experiment(path) for path in files}
+def load_experiments(
+    params: str | Path = "params", names: Collection[str] | None = None
+) -> dict[str, ExperimentSpec]:
+    """Experiments of ``<params>/study`` by name, all or some; errors of :func:`load_experiment`."""
+    folder = Path(params) / "study"
+    if names is None:
+        names = sorted(path.stem for path in folder.glob("*.yaml"))
+        if not names:
+            raise StudyError(f"no experiments in {params}/study", "Copy refblend's params here.")
+    return {name: load_experiment(folder / f"{name}.yaml") for name in names}
 
 
 def experiments_of(

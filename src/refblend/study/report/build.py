@@ -19,13 +19,13 @@ from refblend.files import write_text
 from refblend.study.design.arms import resolve_arms
 from refblend.study.design.grid import read_grid
 from refblend.study.design.names import MILESTONES
-from refblend.study.design.spec import ExperimentSpec, experiments_of
+from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiments
 from refblend.study.recommend import overlay, recommendations
 from refblend.study.report import scoring, style
 from refblend.study.report.choice import Draw, figures_of
 from refblend.study.report.figures import Tables
 from refblend.study.report.readable import to_markdown, write_csv
-from refblend.study.report.study import Study, make_study, read_experiments, stable
+from refblend.study.report.study import Study, make_study, stable
 from refblend.study.report.summary import main_table
 from refblend.study.report.tables import tables_of
 from refblend.study.report.verdicts import headline, verdict_lines, verdicts
@@ -60,7 +60,7 @@ def write_report(
     named = experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
     specs = {
         experiment: spec
-        for experiment, spec in read_experiments(named, place.params).items()
+        for experiment, spec in load_experiments(place.params, named).items()
         if len(of(collected, {experiment: spec}, place.scale).finished)
     }
     if not specs:
@@ -161,7 +161,7 @@ class Archive:
         runs = zip(grid.arm, grid.seed, strict=True)
         lacking = set(grid.experiment[[run not in archived for run in runs]])
         known = [name for name in dict.fromkeys(grid.experiment) if name not in lacking]
-        collected = of(archive, read_experiments(known, place.params), place.scale)
+        collected = of(archive, load_experiments(place.params, known), place.scale)
         return cls(place, known, collected, run_measures(collected))
 
     def write_verdicts(self, out: Path | None = None) -> Path:
@@ -177,7 +177,7 @@ class Archive:
                 f"{self.place.results} has no complete experiment {', '.join(absent)}",
                 f"Name some of {', '.join(self.known)}, or finish and archive its runs.",
             )
-        return read_experiments(names or self.known, self.place.params)
+        return load_experiments(self.place.params, names or self.known)
 
     def verdicts(self, specs: Mapping[str, ExperimentSpec]) -> pd.DataFrame:
         """The verdicts on contrasts; StudyError where one compares runs of different models."""
@@ -218,7 +218,7 @@ class Archive:
             names = (
                 experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
             )
-            own = read_experiments([each for each in names if each in self.known], place.params)
+            own = load_experiments(place.params, [each for each in names if each in self.known])
             collected = of(self.collected, own, place.scale)
             if len(collected.finished):
                 yield write_report(place, name, collected, out / name, self.values)

@@ -4,7 +4,7 @@ What an experiment is about follows from its file (:class:`ExperimentSpec`), wha
 resolved configuration (:class:`Arm`): no code here knows an experiment or an arm by its name.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from statistics import mode
 import pandas as pd
 
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
-from refblend.study.design.spec import ExperimentSpec, load_experiment
+from refblend.study.design.spec import ExperimentSpec
 from refblend.study.runs.collect import RUN, Collected, refuse_mixed_models, runs_of
 from refblend.study.runs.curves import accuracy_by_step, series
 from refblend.study.runs.measures import run_measures, wide_of
@@ -159,8 +159,3 @@ def make_study(
     if values is None:
         values = run_measures(collected)
     return Study(collected, dict(experiments), resolved, scale, values)
-
-
-def read_experiments(names: Collection[str], params: Path) -> dict[str, ExperimentSpec]:
-    """Experiments by name; errors of :func:`load_experiment`."""
-    return {name: load_experiment(params / "study" / f"{name}.yaml") for name in names}
