@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("to_csv", {"index": False}),
     ".jsonl": ("to_json", {"orient": "records", "lines": True, "force_ascii": False}),
-    ".parquet": ("to_parquet", {"index": False}),
+    ".parquet": ("to_parquet", {"index": False, "compression": "zstd"}),
 }
 """The end of a file's name → the method of a frame that writes it, and its options."""
 

@@ -118,7 +118,7 @@ def tools(wildcards):
 
 def pretrained(wildcards):
     """The model that ours start from, if any."""
-    return study_jobs.pretrained(wildcards.scale)
+    return model_files("models/smollm/base") if wildcards.scale in PRETRAINED else []
 
 
 def report_markers(kind):

@@ -26,7 +26,6 @@ RUNS, MODELS, RESULTS, PARAMS = map(Path, ("runs", "models", "results", "params"
 OutFolder = Annotated[Path | None, typer.Option(help="Folder to write; default: the results.")]
 
 Runs = Annotated[list[Path], typer.Argument()]
-Given = Annotated[Path | None, typer.Option()]
 Tolerated = Annotated[int, typer.Option(min=0)]
 """Of the hidden commands, as Needed."""
 
@@ -65,7 +64,7 @@ def schemas(out: Needed = Path("workflow/schemas")) -> None:
 
 
 @app.command(hidden=True)
-def fail(runs: Runs, status: Annotated[int, typer.Option()], log: Given = None) -> None:
+def fail(runs: Runs, status: Annotated[int, typer.Option()], log: Needed) -> None:
     """Record a job's unfinished runs as failed; pass on a signal's status, so that they resume."""
     from refblend.study.runs.checks import SIGNALLED, record_failure
 
@@ -210,8 +209,7 @@ def power(
 
     values, specs = planning.read_runs(runs), load_experiments(PARAMS, experiments)
     table = planning.power_table(values, specs, scale, target, effect, runs)
-    shown = table.astype(object).where(table.notna(), "–")
-    typer.echo(shown.to_string(index=False, float_format=_number))
+    typer.echo(table.where(table.notna(), "–").to_string(index=False, float_format=_number))
     typer.echo(
         "deviation: over seeds, of paired differences or of single runs. seeds_difference, "
         f"seeds_equivalence: for a power of {target:g} to find a difference of interest, or to "
@@ -232,13 +230,14 @@ def plan(
     """Estimate the cost of a study from the finished runs of results/<scale>, the newest first."""
     from tabulate import tabulate
 
-    from refblend.study.design.grid import build_grid
+    from refblend.study.design.grid import build_grid, configurations
+    from refblend.study.design.workflow import gpus_to_train
     from refblend.study.planning import costs
 
     found = Path("results").glob(f"{scale}/*/tables/resources.csv")
     tables = sorted(found, key=lambda path: path.stat().st_mtime_ns)  # the last one counts
     grid = build_grid(experiments, scale)
-    gpus = costs.gpus_of(grid, scale)
+    gpus = {arm: gpus_to_train(own) for arm, own in configurations(grid, scale).items()}
     arms, totals = costs.plan_study(grid, costs.read_resources(tables), gpus, slots)
     typer.echo(tabulate(arms, headers="keys", floatfmt=".3g") + "\n")
     shown = {name: "–" if math.isnan(value) else f"{value:.4g}" for name, value in totals.items()}

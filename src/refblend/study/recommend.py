@@ -96,12 +96,9 @@ def _candidates(
         & (verdicts.endpoint == endpoint)
         & verdicts.estimate.notna()
     ]
-    return rows[[_can_be_used(arms[arm]) for arm in rows.treated]]
-
-
-def _can_be_used(arm: Arm) -> bool:
-    """Whether a user can train like this: real scores, and weights of its own."""
-    return arm.blends and arm.control == "none" and arm.strategy != "replay"
+    treated = [arms[arm] for arm in rows.treated]
+    # What a user can train: real scores, and weights of its own.
+    return rows[[a.score.enable and not a.is_control and a.blend != "replay" for a in treated]]
 
 
 def table(found: list[Recommendation]) -> pd.DataFrame:
@@ -119,7 +116,7 @@ def overlay(chosen: Recommendation, spec: ExperimentSpec, scale: str, arm: Arm) 
     arms = spec.arms_of(scale)
     settings: dict[str, Any] = {BLEND: chosen.blends}
     if chosen.blends:
-        settings |= {f"{SCORE}.{key}": arm.setting(f"{SCORE}.{key}") for key in FIXED}
+        settings |= {f"{SCORE}.{key}": arm.settings[f"{SCORE}.{key}"] for key in FIXED}
         own = arms[chosen.arm].items()
         settings |= {key: value for key, value in own if key.startswith("algorithm.")}
     setting = [f"{key}={value}" for key, value in arms[chosen.baseline].items() if key != BLEND]

@@ -48,11 +48,11 @@ def arms_of(path: Path) -> dict[str, Arm]:
 def test_an_arm_is_what_its_configuration_says(tmp_path: Path) -> None:
     arms = arms_of(write(tmp_path))
     assert [arm.blend for arm in arms.values()] == ["no judge", "linear", "cosine", "random"]
-    assert [arm.placement for arm in arms.values()] == ["per_token", "terminal"] + ["per_token"] * 2
+    assert [arm.score.placement for arm in arms.values()] == ["per_token", "terminal"] + [
+        "per_token"
+    ] * 2
     assert {arm.judge for arm in arms.values()} == {"medium"}
-    assert arms["gae_terminal"].setting(f"{SCORE}.max_weight") == 0.2
-    with pytest.raises(KeyError):
-        arms["plain"].setting(f"{SCORE}.max_wieght")
+    assert arms["gae_terminal"].settings[f"{SCORE}.max_weight"] == 0.2
 
 
 def test_an_arm_has_what_its_overlay_chooses_once_it_exists(tmp_path: Path) -> None:
@@ -60,12 +60,12 @@ def test_an_arm_has_what_its_overlay_chooses_once_it_exists(tmp_path: Path) -> N
     arms = FACTS["arms"] | {"chosen": {"overlay": str(overlay), f"{SCORE}.max_weight": 0.1}}
     path = write(tmp_path, arms=arms)
     before = arms_of(path)["chosen"]
-    assert (before.blend, before.placement) == ("linear", "per_token")
+    assert (before.blend, before.score.placement) == ("linear", "per_token")
     chosen = {"strategy": "constant", "placement": "terminal", "max_weight": 0.9}
     overlay.write_text(yaml.safe_dump({"algorithm": {"ref_quality_score": chosen}}))
     arm = arms_of(path)["chosen"]
-    assert (arm.blend, arm.placement) == ("constant", "terminal")
-    assert arm.setting(f"{SCORE}.max_weight") == 0.1, "an arm's own overrides win"
+    assert (arm.blend, arm.score.placement) == ("constant", "terminal")
+    assert arm.settings[f"{SCORE}.max_weight"] == 0.1, "an arm's own overrides win"
 
 
 def contrast(**pairs: str) -> dict[str, Any]:

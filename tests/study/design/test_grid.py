@@ -9,13 +9,12 @@ from refblend.errors import ProblemsError, StudyError
 from refblend.study.design.grid import (
     build_grid,
     configuration_digest,
-    local_inputs,
     override_arguments,
     read_grid,
     resolve_arm,
     unique_runs,
 )
-from refblend.study.design.jobs import Jobs, blocks_of
+from refblend.study.design.jobs import Jobs, blocks_of, model_files
 from refblend.study.design.spec import load_experiment, load_experiments
 
 BASE = {
@@ -118,11 +117,13 @@ def test_a_file_that_is_no_grid_is_named(tmp_path: Path, text: str) -> None:
         read_grid(path)
 
 
-def test_an_arm_without_blending_waits_for_no_judge(params: Path) -> None:
-    off = local_inputs(resolve_arm(OFF, "cpu", params))
-    assert off == ["data/cpu/train.parquet", "data/cpu/val.parquet", "models/cpu/actor"]
-    on = local_inputs(resolve_arm({"algorithm.ref_quality_score.enable": True}, "cpu", params))
-    assert on == [*off, "models/cpu/judge_medium"]
+def test_an_arm_without_blending_waits_for_no_judge(checkout) -> None:
+    write_experiment(checkout, "A", {"off": OFF, "on": ON})
+    jobs = Jobs("cpu", {"m2": ["A"]}, 2, 2)
+    data = ["data/cpu/train.parquet", "data/cpu/val.parquet"]
+    assert jobs.inputs("off") == [*data, *model_files("models/cpu/actor")]
+    judge = model_files("models/cpu/judge_medium")
+    assert set(jobs.inputs("on")) > {*jobs.inputs("off"), *judge}
 
 
 ON = {"algorithm.ref_quality_score.enable": True}

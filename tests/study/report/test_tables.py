@@ -10,7 +10,7 @@ from scipy import stats
 
 from refblend.ppo.metrics import roc_auc
 from refblend.study.design.measures import MEASURES
-from refblend.study.report.choice import figures_of
+from refblend.study.report.build import figures_of
 from refblend.study.report.readable import plus_minus, to_markdown
 from refblend.study.report.study import Study
 from refblend.study.report.summary import (

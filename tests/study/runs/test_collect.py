@@ -11,8 +11,8 @@ from refblend.provenance import hash_inputs
 from refblend.study.design.names import COLLECTED
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import collect, read_collected, used_models, write_collected
-from refblend.study.runs.curves import accuracy_by_step, series
 from refblend.study.runs.incidents import incident_counts
+from refblend.study.runs.measures import accuracy_by_step, series
 
 
 def test_every_run_is_a_row_whatever_became_of_it(tmp_path, make_run) -> None:

@@ -6,10 +6,10 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
+from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.root import RefblendConfig
 from refblend.documents import flatten
 from refblend.errors import StudyError
-from refblend.ppo.choices import Placement
 from refblend.study.design.grid import resolve_arm
 from refblend.study.design.spec import ExperimentSpec
 
@@ -20,49 +20,35 @@ SCORE = "algorithm.ref_quality_score"
 class Arm:
     """One arm at one scale."""
 
-    name: str
     config: RefblendConfig
 
-    def setting(self, key: str) -> Any:
-        """Value of a dotted key, e.g. ``algorithm.adv_estimator``; KeyError if there is none."""
-        return self._settings[key]
-
     @cached_property
-    def _settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """Its values by dotted key, e.g. ``algorithm.adv_estimator``."""
         return flatten(self.config.resolved())
 
     @property
-    def blends(self) -> bool:
-        """Whether a quality score is blended into the rewards."""
-        return self.config.algorithm.ref_quality_score.enable
+    def score(self) -> RefQualityScoreConfig:
+        """How a quality score is blended into its rewards."""
+        return self.config.algorithm.ref_quality_score
 
     @property
-    def strategy(self) -> str:
-        """Name of the blending strategy."""
-        return self.config.algorithm.ref_quality_score.strategy
-
-    @property
-    def placement(self) -> Placement:
-        """Where the score is put in the response."""
-        return self.config.algorithm.ref_quality_score.placement
-
-    @property
-    def control(self) -> str:
-        """``none``, ``shuffled``, ``random`` or ``oracle``; ``none`` without a blend."""
-        return self.config.algorithm.ref_quality_score.scoring.control
+    def is_control(self) -> bool:
+        """Whether its scores are no judge's: shuffled, random or an oracle's."""
+        return self.score.scoring.control != "none"
 
     @property
     def judge(self) -> str:
         """Name of the judge: its folder without ``judge_``, e.g. ``weak``; empty without one."""
-        path = self.config.algorithm.ref_quality_score.scoring.model_path
+        path = self.score.scoring.model_path
         return PurePath(path).name.removeprefix("judge_") if path else ""
 
     @property
     def blend(self) -> str:
         """The control, or the strategy where there is none; ``no judge`` without a blend."""
-        if not self.blends:
+        if not self.score.enable:
             return "no judge"
-        return self.strategy if self.control == "none" else self.control
+        return self.score.scoring.control if self.is_control else self.score.strategy
 
 
 def resolve_arms(
@@ -79,21 +65,18 @@ def resolve_arms(
         mine = spec.arms_of(scale)
         for arm, overrides in mine.items():
             if arm not in arms:
-                arms[arm] = Arm(arm, resolve_arm(overrides, scale, params))
+                arms[arm] = Arm(resolve_arm(overrides, scale, params))
         keys = {f"factors.{factor}": key for factor, key in spec.factors.items()}
         if spec.sweep:
             keys["sweep.key"] = spec.sweep.key
         for where, key in keys.items():
-            for arm in mine:
-                try:
-                    arms[arm].setting(key)
-                except KeyError:
-                    raise StudyError(
-                        f"{path}: {where}: the configuration has no key {key}",
-                        "Name a dotted key of params/ppo.yaml.",
-                    ) from None
+            if any(key not in arms[arm].settings for arm in mine):
+                raise StudyError(
+                    f"{path}: {where}: the configuration has no key {key}",
+                    "Name a dotted key of params/ppo.yaml.",
+                )
         if spec.sweep:
-            levels = [arms[arm].setting(spec.sweep.key) for arm in spec.sweep.arms if arm in arms]
+            levels = [arms[arm].settings[spec.sweep.key] for arm in spec.sweep.arms if arm in arms]
             numbers = all(isinstance(level, int | float) for level in levels)
             if not numbers or len(set(levels)) != len(levels):
                 raise StudyError(

@@ -24,7 +24,6 @@ from refblend.study.design.spec import OVERLAY, ExperimentSpec, load_experiment
 
 GRID_COLUMNS = ["experiment", "arm", "seed", "overrides"]
 """All text; ``overrides`` is a JSON object of the dotted overrides, keys sorted."""
-OF_THE_JUDGE = ("judge_auc", "nonzero_rate", "valid_rate", "judge_seconds")
 
 
 def config_files(scale: str, params: str | Path = "params") -> list[str]:
@@ -151,7 +150,8 @@ def _lacking(endpoint: str, config: RefblendConfig) -> str:
         return "rollout.val_kwargs samples no answers"
     if endpoint == "val_gain" and not trainer.val_before_train:
         return "trainer.val_before_train=false"
-    if endpoint in OF_THE_JUDGE and not config.use_judge:
+    of_the_judge = ("judge_auc", "nonzero_rate", "valid_rate", "judge_seconds")
+    if endpoint in of_the_judge and not config.use_judge:
         return "it has no judge"
     return ""
 
@@ -172,6 +172,17 @@ def unique_runs(grid: pd.DataFrame) -> pd.DataFrame:
     return grid[["arm", "seed", "overrides"]].drop_duplicates(ignore_index=True)
 
 
+def configurations(
+    grid: pd.DataFrame, scale: str, params: str | Path = "params"
+) -> dict[str, RefblendConfig]:
+    """The configuration of every arm of a grid; errors of :func:`resolve_arm`."""
+    arms = grid.drop_duplicates("arm")
+    return {
+        arm: resolve_arm(json.loads(overrides), scale, params)
+        for arm, overrides in zip(arms.arm, arms.overrides, strict=True)
+    }
+
+
 def write_grid(grid: pd.DataFrame, path: str | Path) -> None:
     """Write ``grid.tsv`` atomically."""
     with atomic_path(path) as temporary:
@@ -189,16 +200,3 @@ def read_grid(path: str | Path) -> pd.DataFrame:
             f"{path}: cannot be read ({shorten(str(error), 300)})", "Run `refblend study grid`."
         ) from None
     return grid
-
-
-def local_inputs(config: RefblendConfig) -> list[str]:
-    """Paths in a configuration that the workflow itself produces: data files and model folders."""
-    named = [
-        *config.data.train_files,
-        *config.data.val_files,
-        *config.data.sanity_files,
-        config.actor_rollout_ref.model.path,
-    ]
-    if config.use_judge and config.algorithm.ref_quality_score.scoring.model_path:
-        named.append(config.algorithm.ref_quality_score.scoring.model_path)
-    return sorted({path for path in named if path.startswith(("data/", "models/"))})

@@ -68,11 +68,6 @@ def tools(scale: str) -> list[str]:
     return [".tools/reasoning-gym.made"] if scale in PRETRAINED else []
 
 
-def pretrained(scale: str) -> list[str]:
-    """The model that ours start from, if any."""
-    return model_files("models/smollm/base") if scale in PRETRAINED else []
-
-
 def quality_files(scale: str) -> list[str]:
     """Quality reports of the embedded models."""
     if scale not in EMBEDDED:
@@ -315,14 +310,15 @@ class Jobs:
 
         Models of other scales are the user's: the trainer checks that they are there.
         """
-        config, files = self.config(arm), []
-        for path in grid.local_inputs(config):
-            if not path.startswith("models/"):
-                files.append(path)
-            elif self.scale in EMBEDDED:
-                files += model_files(path)
+        config = self.config(arm)
+        data, scoring = config.data, config.algorithm.ref_quality_score.scoring
+        prompts = {*data.train_files, *data.val_files, *data.sanity_files}
+        files = sorted(path for path in prompts if path.startswith("data/"))
+        judge = scoring.model_path if config.use_judge else None
+        for folder in (config.actor_rollout_ref.model.path, judge):
+            if folder and folder.startswith("models/") and self.scale in EMBEDDED:
+                files += model_files(folder)
         if config.use_judge:
-            scoring = config.algorithm.ref_quality_score.scoring
             files.append(os.path.relpath(templates_file(scoring.templates)))
         files += map(os.path.relpath, user_files(config))
         return files + self.overlay(arm) + tools(self.scale)

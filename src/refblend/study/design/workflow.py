@@ -15,8 +15,6 @@ from refblend.config.loading import checked
 from refblend.study.design.names import Scale
 from refblend.study.design.spec import ExperimentSpec
 
-JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
 
 class ThreadsConfig(Section):
     """Threads that a job of each kind reserves and uses."""
@@ -96,10 +94,10 @@ def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def json_schemas() -> dict[str, dict[str, Any]]:
     """File name → JSON schema, as stored in ``workflow/schemas``."""
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     models: dict[str, type[Section]] = {"config": WorkflowConfig, "experiment": ExperimentSpec}
     return {
-        f"{name}.schema.json": {"$schema": JSON_SCHEMA_DIALECT, **model.model_json_schema()}
-        for name, model in models.items()
+        f"{name}.schema.json": dialect | model.model_json_schema() for name, model in models.items()
     }
 
 

@@ -5,7 +5,6 @@ the training steps and the number of concurrent runs with which they were measur
 """
 
 import heapq
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from refblend.errors import StudyError
-from refblend.study.design.grid import resolve_arm, unique_runs
-from refblend.study.design.workflow import gpus_to_train
+from refblend.study.design.grid import unique_runs
 
 
 def read_resources(paths: Sequence[Path]) -> pd.DataFrame:
@@ -31,15 +29,6 @@ def read_resources(paths: Sequence[Path]) -> pd.DataFrame:
     return pd.concat(found.values()) if found else pd.DataFrame(columns=["arm"])
 
 
-def gpus_of(grid: pd.DataFrame, scale: str, params: str | Path = "params") -> dict[str, int]:
-    """GPUs of a run of each arm; ConfigError if an arm's configuration is not acceptable."""
-    arms = unique_runs(grid).drop_duplicates("arm")
-    return {
-        arm: gpus_to_train(resolve_arm(json.loads(overrides), scale, params))
-        for arm, overrides in zip(arms.arm, arms.overrides, strict=True)
-    }
-
-
 def makespan(durations: Sequence[float], places: int) -> float:
     """When the last run ends, longest first on the place that is free first (LPT; Graham 1969)."""
     ends = [0.0] * places
@@ -53,8 +42,9 @@ def plan_study(
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Schedule every run of a grid and add up what it costs; shared runs count once.
 
-    ``resources`` is of :func:`read_resources`, ``gpus`` of :func:`gpus_of`. ``slots`` are cores,
-    one per run, or GPUs: at a time run as many as would if each needed those of the largest.
+    ``resources`` is of :func:`read_resources`; ``gpus`` are those of a run of each arm. ``slots``
+    are cores, one per run, or GPUs: at a time run as many as would if each needed those of the
+    largest.
 
     Returns:
         By arm its runs, hours, GiB and kWh of a run, and how many runs were measured; the totals.

@@ -12,7 +12,6 @@ judge in float32. Costs grow in proportion to a model's size (``1.5B`` in its pa
 Responses count at their full length: a run takes less.
 """
 
-import json
 import math
 import re
 import sys
@@ -23,7 +22,7 @@ from tabulate import tabulate
 
 from refblend.config import RefblendConfig
 from refblend.errors import RefblendError, StudyError
-from refblend.study.design.grid import build_grid, resolve_arm, unique_runs
+from refblend.study.design.grid import build_grid, configurations, unique_runs
 from refblend.study.design.names import MILESTONES
 from refblend.study.design.spec import experiments_of
 from refblend.study.design.workflow import gpus_to_train
@@ -99,10 +98,10 @@ def plan(
 ) -> dict[str, tuple[int, float]]:
     """Every arm's number of runs, and the GPU-hours of one."""
     costs, found = stage_costs(record), {}
-    runs = unique_runs(build_grid(experiments, scale, params))
-    for arm, group in runs.groupby("arm", sort=False):
-        config = resolve_arm(json.loads(group.iloc[0].overrides), scale, params)
-        found[str(arm)] = len(group), max(1, gpus_to_train(config)) * run_hours(config, costs)
+    grid = build_grid(experiments, scale, params)
+    runs = unique_runs(grid).groupby("arm").size()
+    for arm, config in configurations(grid, scale, params).items():
+        found[arm] = int(runs[arm]), max(1, gpus_to_train(config)) * run_hours(config, costs)
     return found
 
 

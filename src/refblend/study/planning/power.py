@@ -10,13 +10,12 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.stats.exact import fewest_seeds
+from refblend.study.stats.exact import least_p
 from refblend.study.stats.power import (
     Design,
     least_detectable,
-    power_of_difference,
-    power_of_equivalence,
-    seeds_for,
+    seeds_of_difference,
+    seeds_of_equivalence,
 )
 
 
@@ -97,7 +96,7 @@ def power_table(
     Returns:
         One row per experiment, endpoint, margin and design, with the seeds that a difference and an
         equivalence take, those declared (of the arm that has fewest; of pairs, common ones) and
-        ``least_detectable`` with these. ``<NA>``: no number is enough, or nothing varies.
+        ``least_detectable`` with these. None: no number is enough, or nothing varies.
 
     Raises:
         StudyError: no seeds at the scale, no contrast, or no runs of a baseline.
@@ -130,7 +129,7 @@ def power_table(
             f"{', '.join(experiments)}: no contrast at scale {scale}",
             "Declare contrasts in params/study, or name another scale.",
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, dtype=object)
 
 
 def _row(
@@ -138,27 +137,18 @@ def _row(
 ) -> dict[str, object]:
     different = equal = least = None
     if design.deviation > 0:
-        different = seeds_for(lambda n: power_of_difference(design, n, effect), power)
-        equal = seeds_for(lambda n: power_of_equivalence(design, n, margin), power)
+        different = seeds_of_difference(design, effect, power)
+        equal = seeds_of_equivalence(design, margin, power)
         # The verdicts' tests are exact: with fewer seeds none of them can reach α.
-        fewest = fewest_seeds(design.alpha, design.paired)
-        different = _at_least(fewest, different)
-        equal = _at_least(fewest_seeds(2 * design.alpha, design.paired), equal)
-        enough = fewest is not None and declared >= fewest
+        enough = least_p(declared, declared, design.paired) <= design.alpha
         least = least_detectable(design, declared, power) if enough else math.inf
-    row: dict[str, object] = {
+    return {
         "deviation": design.deviation,
         "seeds_difference": different,
         "seeds_equivalence": equal,
         "declared": declared,
         "least_detectable": least,
     }
-    return {name: pd.NA if value is None else value for name, value in row.items()}
-
-
-def _at_least(fewest: int | None, seeds: int | None) -> int | None:
-    """The larger of two numbers of seeds; None where no number is enough for one of them."""
-    return None if fewest is None or seeds is None else max(fewest, seeds)
 
 
 def _planned(spec: ExperimentSpec, scale: str) -> dict[tuple[str, float], list[tuple[str, str]]]:

@@ -6,8 +6,9 @@ collected frames of its runs, or all reports of a scale from its archive (:class
 """
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from refblend.study.design.grid import read_grid
 from refblend.study.design.names import MILESTONES
 from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiments
 from refblend.study.recommend import overlay, recommendations
-from refblend.study.report import scoring, style
-from refblend.study.report.choice import Draw, figures_of
+from refblend.study.report import figures, figures_runs, scoring, style
+from refblend.study.report.alignment import alignment
 from refblend.study.report.figures import Tables
 from refblend.study.report.readable import to_markdown, write_csv
-from refblend.study.report.study import Study, make_study, stable
+from refblend.study.report.study import Study, judged, make_study, stable
 from refblend.study.report.summary import main_table
 from refblend.study.report.tables import tables_of
 from refblend.study.report.verdicts import headline, verdict_lines, verdicts
@@ -36,6 +37,9 @@ from refblend.study.runs.measures import run_measures
 SCORING = "scoring"
 REPORTS = (SCORING, *MILESTONES)
 """The reports of a whole scale."""
+Draw = Callable[[], style.Drawn]
+WEIGHT = (figures_runs.weight_steps, figures_runs.weight_entropy, figures_runs.correlation)
+"""How the weight behaves, of experiments that lead."""
 TITLES = {"m1": "Stability", "m2": "Ablations", "m3": "Recommendation", "r": "A real model"}
 
 
@@ -93,6 +97,36 @@ def write_report(
     return out / "report.md"
 
 
+def figures_of(study: Study, tables: Tables) -> dict[str, dict[str, Draw]]:
+    """Section → name of a figure → what draws it; sections are experiments, ``""`` and ``weight``.
+
+    To add one, write its function in :mod:`.figures` and name it here. The file of an experiment's
+    figure is named ``<experiment>_<function>``.
+    """
+    found: dict[str, dict[str, Draw]] = {"": {}, "weight": {}}
+    if tables["verdicts"].primary.any():
+        found[""]["verdicts"] = partial(figures.verdict_forest, study, tables)
+    if "alignment" in tables:
+        found[""]["alignment"] = partial(alignment, study, tables)
+    for name, spec in study.experiments.items():
+        compares = not spec.exclusive and not stable(spec)
+        asked = {
+            figures_runs.training: stable(spec),
+            figures.costs: spec.exclusive,
+            figures.forest: compares,
+            figures.sensitivity: bool(spec.sweep),
+            figures.dose: spec.dose,
+            figures.judge_quality: judged(spec) and compares,
+            figures.judges: judged(spec),
+            figures.learning: compares and not spec.sweep and not judged(spec),
+        }
+        own = [draw for draw, wanted in asked.items() if wanted]
+        found[name] = {f"{name}_{d.__name__}": partial(d, study, tables, name) for d in own}
+        for draw in WEIGHT if spec.leads else ():
+            found["weight"][f"{name}_{draw.__name__}"] = partial(draw, study, tables, name)
+    return found
+
+
 def page_of(study: Study, tables: Tables, experiment: str) -> dict[str, Any]:
     """What the page shows of an experiment: its question, verdicts, main table, names of tables."""
     spec, verdicts = study.experiments[experiment], tables["verdicts"]
@@ -114,8 +148,7 @@ def write_scoring(place: Place, out: Path) -> Path:
     """Write the report on scoring; StudyError if a measurement is missing or malformed."""
     tables = scoring.read_tables(place.results, place.models)
     drawn = (scoring.robustness, scoring.judge_reliability)
-    figures: dict[str, Draw] = {d.__name__: lambda d=d: d(tables) for d in drawn}  # type: ignore[misc]
-    captions = _write(out, tables, {"": figures})
+    captions = _write(out, tables, {"": {d.__name__: partial(d, tables) for d in drawn}})
     shown, names = scoring.shown(tables), list(tables)
     _write_page(out, "scoring", scale=place.scale, shown=shown, captions=captions, tables=names)
     return out / "report.md"
@@ -129,8 +162,8 @@ def _write(out: Path, tables: Tables, sections: Mapping[str, Mapping[str, Draw]]
     shutil.rmtree(out / "figures", ignore_errors=True)
     style.apply_style()
     captions = {}
-    for figures in sections.values():
-        for name, draw in figures.items():
+    for drawn in sections.values():
+        for name, draw in drawn.items():
             figure, captions[name] = draw()
             style.write_figure(figure, out / "figures" / f"{name}.svg")
     return captions

@@ -1,4 +1,4 @@
-"""Figures of experiments, one function each; :mod:`.choice` says which of them a report has.
+"""Figures of experiments, one function each; :mod:`.build` says which of them a report has.
 
 A function gets the study, the report's tables and, where it is about one, an experiment's name.
 """
@@ -250,9 +250,9 @@ def dose(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
 def _gains_against(study: Study, experiment: str, places: pd.DataFrame, title: str) -> Figure:
     """Differences to the baseline of arms at their mean place; a row per seed, a column per arm."""
     marks, treated = [], study.treated(experiment)
-    strategies = list(dict.fromkeys(study.resolved[arm].strategy for arm in treated))
+    strategies = list(dict.fromkeys(study.resolved[arm].score.strategy for arm in treated))
     for arm in treated:
-        number = strategies.index(study.resolved[arm].strategy)
+        number = strategies.index(study.resolved[arm].score.strategy)
         gain = study.gain(experiment, arm, study.compared_by(experiment))
         known = places.reindex(gain.index, columns=[arm])[arm].dropna()
         if len(known):

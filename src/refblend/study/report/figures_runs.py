@@ -16,7 +16,7 @@ from refblend.study.report.readable import words
 from refblend.study.report.study import Study
 from refblend.study.report.tables import ACCURACY, WEIGHT
 from refblend.study.runs.collect import STEP
-from refblend.study.runs.curves import ENTROPY, GRADIENT, LENGTH, LOSS, series
+from refblend.study.runs.measures import ENTROPY, GRADIENT, LENGTH, LOSS, series
 
 ENTROPY_LABEL = "avg. entropy (nats)"
 ENTROPIES = np.linspace(0.0, 1.5, 301)
@@ -68,7 +68,7 @@ def weight_steps(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
         for axis, (level, arms) in zip(axes[place * len(facets) :], facets.items(), strict=False):
             for arm in [*bases, *arms]:
                 means = frame[frame.arm == arm].groupby("step")["value"].mean()
-                line = "-" if study.resolved[arm].control == "none" else "--"
+                line = "--" if study.resolved[arm].is_control else "-"
                 look: dict[str, Any] = {"color": colour_of(study, arm), "linestyle": line}
                 axis.plot(means.index, means, label=study.resolved[arm].blend, **look)
             axis.set_title(level_name(level) if place == 0 else "")
@@ -99,7 +99,7 @@ def weight_entropy(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
         axis.scatter(part.value_h, part.value_w, s=2, c=part.step, alpha=0.25, **style)
         for arm, own in part.groupby("arm"):
             mean = own.groupby("step", as_index=False)[["value_h", "value_w"]].mean()
-            look = style | {"marker": SHAPES[study.resolved[str(arm)].placement], "zorder": 3}
+            look = style | {"marker": SHAPES[study.resolved[str(arm)].score.placement], "zorder": 3}
             axis.scatter(mean.value_h, mean.value_w, s=11, c=mean.step, **look)
     if len(both):
         axes[0].set(
@@ -110,7 +110,7 @@ def weight_entropy(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     figure.supxlabel(ENTROPY_LABEL, fontsize="medium")
     figure.supylabel("weight w", fontsize="medium")
     mark: dict[str, Any] = {"linestyle": "none", "color": plot.INK, "markersize": 4}
-    places = {study.resolved[arm].placement for arm in blends}
+    places = {study.resolved[arm].score.placement for arm in blends}
     marks = [
         Line2D([], [], marker=shape, label=level_name(place), **mark)
         for place, shape in SHAPES.items()

@@ -15,8 +15,7 @@ import pandas as pd
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.runs.collect import RUN, Collected, refuse_mixed_models, runs_of
-from refblend.study.runs.curves import accuracy_by_step, series
-from refblend.study.runs.measures import run_measures, wide_of
+from refblend.study.runs.measures import accuracy_by_step, run_measures, series, wide_of
 
 SCORING = f"{SCORE}.scoring"
 
@@ -105,14 +104,14 @@ class Study:
     def ranked(self, experiment: str) -> list[str]:
         """Arms that can be called the best: with every seed, and no control."""
         spec = self.experiments[experiment]
-        return [arm for arm in spec.ranked(self.scale) if self.resolved[arm].control == "none"]
+        return [arm for arm in spec.ranked(self.scale) if not self.resolved[arm].is_control]
 
     def facets(self, experiment: str) -> dict[str, list[str]]:
         """Level of the experiment's facet → its treated arms; one level ``""`` without a facet."""
         spec, levels = self.experiments[experiment], dict[str, list[str]]()
         key = spec.factors[spec.facet] if spec.facet else ""
         for arm in self.treated(experiment):
-            level = str(self.resolved[arm].setting(key)) if key else ""
+            level = str(self.resolved[arm].settings[key]) if key else ""
             levels.setdefault(level, []).append(arm)
         return levels
 
@@ -121,7 +120,7 @@ class Study:
         sweep, arms = self.experiments[experiment].sweep, self.arms(experiment)
         named = [arm for arm in sweep.arms if arm in arms] if sweep else []
         return dict(
-            sorted((float(self.resolved[arm].setting(sweep.key)), arm) for arm in named)  # type: ignore[union-attr]
+            sorted((float(self.resolved[arm].settings[sweep.key]), arm) for arm in named)  # type: ignore[union-attr]
         )
 
     def of(self, experiment: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -129,7 +128,7 @@ class Study:
         return frame.merge(runs_of(self.seeds(experiment)), on=RUN)
 
     def metric(self, experiment: str, *names: str) -> pd.DataFrame:
-        """A metric over the steps, as :func:`refblend.study.runs.curves.series` gives it."""
+        """A metric over the steps, as :func:`refblend.study.runs.measures.series` gives it."""
         return series(self.of(experiment, self.metrics), *names)
 
 

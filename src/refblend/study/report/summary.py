@@ -83,7 +83,7 @@ def cost_table(study: Study, experiment: str) -> pd.DataFrame:
     """The factors of every arm, then a summary of what a step costs."""
     table = summarise(study, experiment, COSTS)
     factors = study.experiments[experiment].factors.items()
-    levels = {name: [study.resolved[a].setting(key) for a in table.arm] for name, key in factors}
+    levels = {name: [study.resolved[a].settings[key] for a in table.arm] for name, key in factors}
     return pd.concat([pd.DataFrame(levels, index=table.index), table], axis=1)
 
 

@@ -15,9 +15,8 @@ from refblend.study.report.summary import (
 )
 from refblend.study.report.verdicts import verdicts
 from refblend.study.runs.collect import RUN
-from refblend.study.runs.curves import accuracy_by_step
 from refblend.study.runs.incidents import INCIDENTS, incident_counts, incidents_table, resources
-from refblend.study.runs.measures import auc_within
+from refblend.study.runs.measures import accuracy_by_step, auc_within
 from refblend.study.stats.dose import dose_response
 from refblend.study.stats.statistics import rank_correlation
 
@@ -161,7 +160,7 @@ def judge_auc(study: Study, experiment: str) -> pd.DataFrame:
 def dose_table(study: Study, experiment: str) -> pd.DataFrame:
     """Slope on the weight that runs had, and lack of fit, by the endpoint and both accuracies."""
     weights, rows = study.wide(experiment, "weight_mean"), []
-    weights[[arm for arm in weights if not study.resolved[arm].blends]] = 0.0
+    weights[[arm for arm in weights if not study.resolved[arm].score.enable]] = 0.0
     runs = weights.melt(var_name="arm", value_name="dose", ignore_index=False).reset_index()
     for measure in with_endpoint(study.experiments[experiment].endpoint, list(ACCURACIES)):
         outcome = study.wide(experiment, measure).melt()["value"]

@@ -13,15 +13,15 @@ from refblend.study.runs.measures import wide_of
 from refblend.study.stats.statistics import Interval
 from refblend.study.stats.verdicts import Contrast, decide, interval_of, is_paired
 
-_TYPES = dict.fromkeys(("treated", "reference", "endpoint", "verdict"), "str")
-_TYPES |= {"experiment": "str", "contrast": "str", "n": "int64", "seeds_needed": "Int64"}
-_TYPES |= {"primary": "bool", "paired": "bool", "added": "int64"}
 _NAMES = (
     "experiment", "contrast", "primary", "n", "estimate", "low", "high", "p", "p_adjusted",
     "verdict", "treated", "reference", "endpoint", "margin", "alpha", "paired", "p_equivalence",
     "p_equivalence_adjusted", "least_p_adjusted", "detectable", "seeds_needed", "added",
 )  # fmt: skip
-VERDICT_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
+VERDICT_COLUMNS = dict.fromkeys(_NAMES, "float64")
+VERDICT_COLUMNS |= dict.fromkeys(("experiment", "contrast", "verdict", "endpoint"), "str")
+VERDICT_COLUMNS |= {"treated": "str", "reference": "str", "primary": "bool", "paired": "bool"}
+VERDICT_COLUMNS |= {"n": "int64", "added": "int64", "seeds_needed": "Int64"}
 """Most are explained at :func:`refblend.study.stats.verdicts.decide`."""
 
 

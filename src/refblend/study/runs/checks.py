@@ -9,7 +9,7 @@ from refblend.errors import RefblendError, StudyError
 from refblend.files import read_object, write_json
 from refblend.identity import read_identity
 from refblend.study.runs.collect import Collected
-from refblend.study.runs.incidents import incident_totals, unfinished
+from refblend.study.runs.incidents import incident_totals
 from refblend.trainer.run_directory import FAILURES_NAME, UNCONFIRMED_NAME
 
 SIGNALLED = 128
@@ -22,8 +22,12 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
     ``tolerated`` has the largest acceptable number of each kind of incident over all runs.
     StudyError names all checks that failed.
     """
-    totals = incident_totals(collected)
-    failures = unfinished(collected) + [
+    runs, totals = collected.runs, incident_totals(collected)
+    failures = [
+        f"{row.arm} seed {row.seed} is {row.status}" + (f" ({row.reason})" if row.reason else "")
+        for row in runs[runs.status != "finished"].itertuples()
+    ]
+    failures += [
         f"{totals[kind]} {kind} incidents (tolerated: {limit})"
         for kind, limit in tolerated.items()
         if totals[kind] > limit
@@ -33,7 +37,7 @@ def check_milestone(collected: Collected, tolerated: Mapping[str, int]) -> dict[
             "; ".join(failures),
             "See the report and docs/how-to/stability.md; the next call tries failed runs again.",
         )
-    return {"runs": len(collected.runs), "incidents": totals, "tolerated": dict(tolerated)}
+    return {"runs": len(runs), "incidents": totals, "tolerated": dict(tolerated)}
 
 
 def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -> list[Path]:
@@ -54,16 +58,16 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
     summaries = {run: _summary(run) for run in runs}
     finished = [run for run, summary in summaries.items() if summary.get("status") == "finished"]
     failed = [run for run in runs if run not in finished]
-    own = {
-        run
-        for run in failed
-        if summaries[run].get("status") == "failed" and "exit_status" not in summaries[run]
+    reasons = {
+        run: str(summary.get("reason") or last_words)
+        for run, summary in summaries.items()
+        if summary.get("status") == "failed" and "exit_status" not in summary
     }
     for run in failed:
-        reason = str(summaries[run].get("reason") or last_words) if run in own else last_words
         run.mkdir(parents=True, exist_ok=True)
-        write_json(run / "summary.json", _append_failure(run, status, reason))
-    if failed and status == RefblendError.exit_status and not own:
+        record = _append_failure(run, status, reasons.get(run, last_words))
+        write_json(run / "summary.json", record)
+    if failed and status == RefblendError.exit_status and not reasons:
         for run in finished:
             write_json(run / UNCONFIRMED_NAME, _append_failure(run, status, last_words))
     if not failed:

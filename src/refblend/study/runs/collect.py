@@ -21,12 +21,13 @@ import pandas as pd
 from refblend.data.schema import PARQUET_ERRORS
 from refblend.documents import shorten
 from refblend.errors import StudyError
-from refblend.files import atomic_path, copy_file
+from refblend.files import copy_file
 from refblend.identity import EARLIER_FILES
 from refblend.study.design.grid import unique_runs
 from refblend.study.design.names import COLLECTED, run_dir
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.runs.run_files import DIGITS, KEPT_COLUMNS, ORIGIN_COLUMNS, read_run, typed
+from refblend.tables import write_table
 
 RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
 _RUN = {"arm": "str", "seed": "int64"}
@@ -111,17 +112,13 @@ def refuse_mixed_models(
 
 
 def write_collected(collected: Collected, out: Path) -> None:
-    """Write the three frames below ``out``, each atomically; :data:`COLLECTED` names the files.
+    """Write the three frames below ``out``; :data:`COLLECTED` names the files.
 
     The metrics have a row for each step there and a column for each metric.
     """
     wide = collected.metrics.pivot(index=STEP, columns="metric", values="value").reset_index()
-    runs, metrics, responses = (out / name for name in COLLECTED)
-    with atomic_path(runs) as temporary:
-        collected.runs.to_csv(temporary, index=False)
-    for path, frame in ((metrics, wide), (responses, collected.responses)):
-        with atomic_path(path) as temporary:
-            frame.to_parquet(temporary, index=False, compression="zstd")
+    for name, frame in zip(COLLECTED, (collected.runs, wide, collected.responses), strict=True):
+        write_table(out / name, frame)
 
 
 def read_collected(folder: Path) -> Collected:

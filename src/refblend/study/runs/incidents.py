@@ -3,7 +3,7 @@
 import pandas as pd
 
 from refblend.study.runs.collect import RUN, Collected
-from refblend.study.runs.curves import series
+from refblend.study.runs.measures import series
 
 INCIDENTS = (
     "overlength", "oom", "nonfinite", "judge_invalid", "judge_error", "reward_error", "drift",
@@ -16,15 +16,6 @@ RESOURCES = {
     "peak_memory_gb": ("perf/cpu_memory_used_gb", "max"),
 }
 """Metric of each number, and how it is reduced over the steps of a run."""
-
-
-def unfinished(collected: Collected) -> list[str]:
-    """A phrase for each run that did not finish."""
-    runs = collected.runs[collected.runs.status != "finished"]
-    return [
-        f"{row.arm} seed {row.seed} is {row.status}" + (f" ({row.reason})" if row.reason else "")
-        for row in runs.itertuples()
-    ]
 
 
 def incident_totals(collected: Collected) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """One number per run and measure, by which arms are compared, from finished runs' metrics."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -7,10 +8,22 @@ import pandas as pd
 
 from refblend.ppo.metrics import grouped_auc
 from refblend.study.design.measures import MEASURES
-from refblend.study.runs.collect import RUN, Collected
-from refblend.study.runs.curves import accuracy_by_step, series, stability
+from refblend.study.runs.collect import RUN, STEP, Collected
 from refblend.study.runs.run_files import ALIGNMENT
-from refblend.study.stats.statistics import area_under_curve, largest_drawdown
+from refblend.study.stats.statistics import (
+    area_under_curve,
+    count_spikes,
+    has_collapsed,
+    largest_drawdown,
+)
+from refblend.trainer.guards import SANITY_SOURCE
+
+LOSS = ("actor/pg_loss", "actor/loss")
+"""Policy loss; the first that a run has."""
+ENTROPY = ("actor/ref_quality/avg_entropy", "actor/entropy")
+"""Entropy of the actor; the first that a run has."""
+GRADIENT, LENGTH = "actor/grad_norm", "response_length/mean"
+_ACCURACY = re.compile(rf"val-core/(?!{SANITY_SOURCE}/).+/acc/mean@1")
 
 RETURN_STEPS = 5
 """Steps at the end of a run over which its final return is averaged."""
@@ -31,6 +44,38 @@ REDUCED = {
 """Metric of each measure, and how it is reduced over the steps of a run. Medians are of times: they
 leave out a run's first step, which pays for what is set up once. Memory is that of all processes of
 a run together."""
+
+
+def series(metrics: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """Rows of whichever of ``names`` most runs recorded (the first of equals), sorted.
+
+    One name for all runs: arms without a judge may lack a metric, and two almost identical metrics
+    must not be mixed in one figure.
+    """
+    parts = [metrics[metrics.metric == name] for name in names]
+    best = max(parts, key=lambda part: part[RUN].drop_duplicates().shape[0])
+    return best.sort_values(STEP, ignore_index=True)
+
+
+def accuracy_by_step(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Greedy validation accuracy: arm, seed, step and value, the mean over data sources.
+
+    The sanity set does not count.
+    """
+    names = [name for name in metrics.metric.unique() if _ACCURACY.fullmatch(name)]
+    part = metrics[metrics.metric.isin(names)]
+    return part.groupby(STEP, as_index=False)["value"].mean()
+
+
+def course(run: pd.DataFrame, names: Sequence[str]) -> pd.Series:
+    """The first of ``names`` that a run recorded, from its first value on; empty without any.
+
+    ``run`` has a column for each metric and a row for each step; NaN where it was not finite.
+    """
+    for name in names:
+        if (first := run[name].first_valid_index()) is not None:
+            return run.loc[first:, name]
+    return pd.Series(dtype=float)
 
 
 def run_measures(collected: Collected) -> pd.DataFrame:
@@ -83,6 +128,32 @@ def validation(accuracy: pd.DataFrame) -> pd.DataFrame:
         )
     names = [name for name in MEASURES if name.startswith("val_")]
     return pd.DataFrame(rows, columns=[*RUN, *names]).set_index(RUN)
+
+
+def stability(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Every run's measures of stability, as columns; the index is (arm, seed).
+
+    Spikes are steps outside median ± 5·1.4826·MAD; ``entropy_collapse`` is 0 or 1.
+    """
+    trained, names = metrics[metrics.step > 0], [*LOSS, *ENTROPY, GRADIENT, LENGTH]
+    steps = pd.MultiIndex.from_frame(trained[STEP].drop_duplicates())
+    table = trained[trained.metric.isin(names)].pivot(index=STEP, columns="metric", values="value")
+    rows = []
+    for (arm, seed), run in table.reindex(index=steps, columns=names).groupby(level=RUN):
+        of_run = run.droplevel(RUN).sort_index()
+        loss, entropy, norm, length = (
+            course(of_run, names) for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
+        )
+        row = {"arm": arm, "seed": seed}
+        row |= {"loss_spikes": count_spikes(loss), "grad_spikes": count_spikes(norm)}
+        if len(entropy):
+            row |= {"entropy_start": entropy.iloc[0], "entropy_end": entropy.dropna().iloc[-1]}
+            row["entropy_collapse"] = float(has_collapsed(entropy))
+        if len(length):
+            row["length_end"] = length.dropna().iloc[-1]
+        rows.append(row)
+    names = ["loss_spikes", "grad_spikes", "entropy_start", "entropy_end", "entropy_collapse"]
+    return pd.DataFrame(rows, columns=[*RUN, *names, "length_end"]).set_index(RUN)
 
 
 def wide_of(values: pd.DataFrame, measure: str, seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:

@@ -62,32 +62,24 @@ def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFram
     if not directory.is_dir():
         return record, values, responses
     try:
+        record["reason"] = "no metrics"
         if (directory / "metrics.jsonl").exists():
             values = read_metrics(directory / "metrics.jsonl")
-            record |= {
-                "status": "incomplete",
-                "reason": "killed before its end",
-                "steps": int(values["step"].max()) if len(values) else 0,
-            }
-        else:
-            record["reason"] = "no metrics"
+            steps = int(values["step"].max()) if len(values) else 0
+            record = {"status": "incomplete", "reason": "killed before its end", "steps": steps}
         record |= _origin(_read_object(directory / "provenance.json"))
-        summary = _read_object(directory / "summary.json")
-        if summary:
-            record |= _outcome(summary)
-            if record["status"] == "finished" and values.empty:
-                record |= {"status": "failed", "reason": "summary without metrics"}
-        if record["status"] == "finished" and (
-            refusal := _read_object(directory / UNCONFIRMED_NAME)
-        ):
-            reason = f"it may be another configuration's: its job was refused ({refusal['reason']})"
-            record |= {"status": "failed", "reason": reason}
-        if record["status"] == "finished":
-            report, problem = read_test(directory, record["steps"])
-            values = _with_test(values, report)
-            record["reason"] = problem or record["reason"]
+        record |= _outcome(directory, values)
         responses = _read_responses(directory)
         if record["status"] == "finished":
+            report, problem = read_test(directory, record["steps"])
+            record["reason"] = problem or record["reason"]
+            numbers = {
+                f"test/{name}": float(value)
+                for name, value in report.items()
+                if isinstance(value, int | float) and not isinstance(value, bool)
+            }
+            last = values.index[values["step"].argmax()]
+            values = values.join(pd.DataFrame(numbers, index=[last]))
             algorithm = _read_object(directory / "config.json").get("algorithm") or {}
             found = pd.Series(_alignment(algorithm, responses), dtype=float)
             aligned = values["step"].map(found).rename(ALIGNMENT)
@@ -145,12 +137,20 @@ def _read_object(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name}: {error}") from None
 
 
-def _outcome(summary: dict[str, Any]) -> dict[str, Any]:
-    """Status and reason from summary.json; without a status the run finished."""
-    status = str(summary.get("status", "finished"))
+def _outcome(directory: Path, values: pd.DataFrame) -> dict[str, Any]:
+    """Status and reason from summary.json, if it is there; without a status the run finished."""
+    summary = _read_object(directory / "summary.json")
+    if not summary:
+        return {}
+    status, reason = str(summary.get("status", "finished")), str(summary.get("reason") or "")
     if status not in STATUSES:
-        return {"status": "failed", "reason": f"unknown status {show(status)}"}
-    return {"status": status, "reason": str(summary.get("reason") or "")}
+        status, reason = "failed", f"unknown status {show(status)}"
+    elif status == "finished" and values.empty:
+        status, reason = "failed", "summary without metrics"
+    elif status == "finished" and (refusal := _read_object(directory / UNCONFIRMED_NAME)):
+        why = f"its job was refused ({refusal['reason']})"
+        status, reason = "failed", f"it may be another configuration's: {why}"
+    return {"status": status, "reason": reason}
 
 
 def _origin(provenance: dict[str, Any]) -> dict[str, Any]:
@@ -173,18 +173,6 @@ def _origin(provenance: dict[str, Any]) -> dict[str, Any]:
     }
     typed(pd.DataFrame([origin]), ORIGIN_COLUMNS)
     return origin
-
-
-def _with_test(values: pd.DataFrame, report: dict[str, Any]) -> pd.DataFrame:
-    if not report:
-        return values
-    numbers = {
-        f"test/{name}": float(value)
-        for name, value in report.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-    added = pd.DataFrame(numbers, index=[values.index[values["step"].argmax()]])
-    return values.join(added)
 
 
 def _read_responses(directory: Path) -> pd.DataFrame:

@@ -8,10 +8,12 @@ groups (deviation of one run).
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from scipy import integrate, optimize, special, stats
+
+from refblend.study.stats.exact import fewest_seeds
 
 LARGEST = 10_000
 """Seeds beyond which a study is called infeasible."""
@@ -78,6 +80,27 @@ def seeds_for(power_at: Callable[[int], float], power: float) -> int | None:
     if power_at(LARGEST) < power:
         return None
     return 2 + bisect_left(range(2, LARGEST), power, key=power_at)
+
+
+def seeds_of_difference(design: Design, effect: float, power: float) -> int | None:
+    """The fewest seeds per arm that find ``effect``, and with which the exact test can reach α.
+
+    None where no number is enough.
+    """
+    student = seeds_for(lambda seeds: power_of_difference(design, seeds, effect), power)
+    return most([student, fewest_seeds(design.alpha, design.paired)])
+
+
+def seeds_of_equivalence(design: Design, margin: float, power: float) -> int | None:
+    """The same to show that two equal arms lie within ± ``margin``."""
+    student = seeds_for(lambda seeds: power_of_equivalence(design, seeds, margin), power)
+    return most([student, fewest_seeds(2 * design.alpha, design.paired)])
+
+
+def most(seeds: Sequence[int | None]) -> int | None:
+    """The largest of several numbers of seeds; None where one is None: no number is enough."""
+    known = [number for number in seeds if number is not None]
+    return max(known) if len(known) == len(seeds) else None
 
 
 def least_detectable(design: Design, seeds: int, power: float) -> float:

@@ -6,8 +6,8 @@ resamples (a seed is drawn with all its levels) in which the same rule chooses t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -74,28 +74,9 @@ def find_knee(
     differences). No knee if the best level is not better than the baseline, or with fewer than two
     seeds, which have no standard error.
     """
-    data, without = complete_seeds(values)
-    data = data.sub(baseline.reindex(data.index), axis=0).dropna()
-    gains = data.to_numpy(dtype=np.float64)
-    levels, n = list(data.columns), len(gains)
-    if n == 0:
-        return Choice(None, 0, {}, without)
-    best = levels[int(np.argmax(gains.mean(axis=0)))]
-    if n < 2:
-        return Choice(None, n, {}, without, best)
-    drawn = gains[resample_rows(n, resamples, rng)]
-    named = [*levels, None]  # the last for no knee, -1
-    chosen = (named[i] for i in _knee(drawn))
-    return Choice(named[int(_knee(gains))], n, _shares(chosen), without, best)
-
-
-def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Index of the knee of (…, n, levels), higher is better; -1 where no level gains anything."""
-    best = np.argmax(gains.mean(axis=-2), axis=-1)[..., None, None]
-    shortfall = np.take_along_axis(gains, best, axis=-1) - gains
-    error = shortfall.std(axis=-2, ddof=1) / np.sqrt(gains.shape[-2])
-    knees = np.argmax(shortfall.mean(axis=-2) <= error * SLACK, axis=-1)
-    return np.where(gains.mean(axis=-2).max(axis=-1) > 0, knees, -1)
+    choice, gains = _chosen(_knee, 2, values, baseline, rng, resamples)
+    best = gains.columns[np.argmax(gains.to_numpy().mean(axis=0))] if choice.n else None
+    return replace(choice, best=best)
 
 
 def find_pivot(
@@ -108,19 +89,45 @@ def find_pivot(
     first level with the opposite sign; an improvement of exactly 0 has no sign and is passed over.
     No change of sign: no pivot. The direction of the metric does not matter.
     """
+    choice, gains = _chosen(_pivot, 1, values, baseline, rng, resamples)
+    changes = sign_changes(gains.to_numpy().mean(axis=0)) if choice.n else []
+    return replace(choice, changes=len(changes))
+
+
+def _chosen(
+    rule: Callable[[NDArray[np.float64]], NDArray[np.intp]],
+    fewest: int,
+    values: pd.DataFrame,
+    baseline: pd.Series,
+    rng: np.random.Generator,
+    resamples: int,
+) -> tuple[Choice, pd.DataFrame]:
+    """What a rule that needs ``fewest`` seeds chooses, and the improvements over the baseline.
+
+    The rule gets improvements, (samples, seeds, levels), and gives the place of each sample's
+    level, -1 for none.
+    """
     data, without = complete_seeds(values)
-    table = data.sub(baseline.reindex(data.index), axis=0).dropna().to_numpy(dtype=np.float64)
-    levels, n = list(data.columns), len(table)
-    if n == 0:
-        return Choice(None, 0, {}, without, changes=0)
-    before = sign_changes(table.mean(axis=0))
+    gains = data.sub(baseline.reindex(data.index), axis=0).dropna()
+    table, n, levels = gains.to_numpy(dtype=np.float64), len(gains), [*gains.columns, None]
+    level = levels[rule(table[None])[0]] if n >= fewest else None
     shares: dict[float | None, float] = {}
     if n > 1:
-        drawn = table[resample_rows(n, resamples, rng)].mean(axis=1)
-        firsts = (sign_changes(means)[:1] for means in drawn)
-        shares = _shares(levels[first[0]] if first else None for first in firsts)
-    level = levels[before[0]] if before else None
-    return Choice(level, n, shares, without, changes=len(before))
+        counts = Counter(levels[i] for i in rule(table[resample_rows(n, resamples, rng)]))
+        shares = {chosen: count / resamples for chosen, count in counts.most_common()}
+    return Choice(level, n, shares, without), gains
+
+
+def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
+    best = np.argmax(gains.mean(axis=1), axis=1)[:, None, None]
+    shortfall = np.take_along_axis(gains, best, axis=2) - gains
+    error = shortfall.std(axis=1, ddof=1) / np.sqrt(gains.shape[1])
+    knees = np.argmax(shortfall.mean(axis=1) <= error * SLACK, axis=1)
+    return np.where(gains.mean(axis=1).max(axis=1) > 0, knees, -1)
+
+
+def _pivot(gains: NDArray[np.float64]) -> NDArray[np.intp]:
+    return np.array([(sign_changes(means) or [-1])[0] for means in gains.mean(axis=1)])
 
 
 def not_identifiable(choice: Choice, levels: Sequence[float]) -> str:
@@ -154,8 +161,3 @@ def sign_changes(values: NDArray[np.float64]) -> list[int]:
     signs = np.sign(values)
     places = np.flatnonzero(signs)
     return [int(a) for a, b in pairwise(places) if signs[a] != signs[b]]
-
-
-def _shares(chosen: Iterable[float | None]) -> dict[float | None, float]:
-    counts = Counter(chosen)
-    return {level: count / counts.total() for level, count in counts.most_common()}

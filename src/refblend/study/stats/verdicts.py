@@ -24,9 +24,9 @@ from refblend.study.stats.exact import equivalence_p, exact_p, fewest_seeds, hol
 from refblend.study.stats.power import (
     Design,
     least_detectable,
-    power_of_difference,
-    power_of_equivalence,
-    seeds_for,
+    most,
+    seeds_of_difference,
+    seeds_of_equivalence,
 )
 from refblend.study.stats.statistics import Interval, student_interval
 
@@ -137,16 +137,13 @@ def planned(
     """The least detectable difference with these seeds, and the seeds that the margin takes."""
     if min(x.size, y.size) < 2:
         return math.nan, None
-    fewest = fewest_seeds(alpha, paired)
     own = [np.var(x - y, ddof=1)] if paired else [np.var(x, ddof=1), np.var(y, ddof=1)]
     variance = float(np.mean(own))
     if variance == 0:
-        return 0.0 if min(x.size, y.size) > 2 else math.nan, fewest
+        return 0.0 if min(x.size, y.size) > 2 else math.nan, fewest_seeds(alpha, paired)
     design = Design(math.sqrt(variance), paired, alpha)
     # As many seeds per arm as would give the standard error that arms of these sizes have.
     error = own[0] / x.size if paired else own[0] / x.size + own[1] / y.size
     n = max(2, round(variance * (1 if paired else 2) / error))
-    different = seeds_for(lambda seeds: power_of_difference(design, seeds, margin), POWER)
-    equal = seeds_for(lambda seeds: power_of_equivalence(design, seeds, margin), POWER)
-    asked = [seeds for seeds in (different, equal, fewest) if seeds is not None]
-    return least_detectable(design, n, POWER), max(asked) if len(asked) == 3 else None
+    asked = [find(design, margin, POWER) for find in (seeds_of_difference, seeds_of_equivalence)]
+    return least_detectable(design, n, POWER), most(asked)

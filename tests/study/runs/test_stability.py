@@ -6,7 +6,7 @@ import pytest
 from made_runs import grid_of
 
 from refblend.study.runs.collect import collect
-from refblend.study.runs.curves import accuracy_by_step, stability
+from refblend.study.runs.measures import accuracy_by_step, stability
 
 
 def test_validation_sources_are_averaged_without_the_sanity_set() -> None:
