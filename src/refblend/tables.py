@@ -24,10 +24,9 @@ WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
 def check_writable(path: Path) -> None:
     """Refuse (DiskError) a file that could not be written, before the work that it is to hold."""
     remedy = "Name a file in a directory of yours."
-    if path.is_dir():
-        raise DiskError(f"{path} is a directory", remedy)
     if path.exists() and not path.is_file():
-        raise DiskError(f"{path} is no regular file", remedy)
+        kind = "a directory" if path.is_dir() else "no regular file"
+        raise DiskError(f"{path} is {kind}", remedy)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measure:
-    """How a measure is named and read."""
+    """How a measure is shown and read."""
 
-    name: str
     label: str
     unit: str
     """Empty for counts and shares without a unit."""
@@ -16,37 +15,34 @@ class Measure:
     """Null: neither direction is better in itself."""
 
 
-MEASURES: dict[str, Measure] = {
-    measure.name: measure
-    for measure in (
-        Measure("test_greedy", "test accuracy (greedy)", "share", True),
-        Measure("test_sampled", "test accuracy (sampled)", "share", True),
-        Measure("val_final", "validation accuracy, final", "share", True),
-        Measure("val_best", "validation accuracy, best", "share", True),
-        Measure("val_gain", "validation accuracy, final − start", "share", True),
-        Measure("val_auc", "validation accuracy, mean height of the curve", "share", True),
-        Measure("val_auc_third", "validation accuracy, mean height, first third", "share", True),
-        Measure("val_drawdown", "validation accuracy, largest fall", "share", False),
-        Measure("train_acc", "training accuracy (sampled), mean", "share", True),
-        Measure("train_acc_third", "training accuracy (sampled), mean, first third", "share", True),
-        Measure("final_return", "training return (rule reward), last 5 steps", "reward", True),
-        Measure("alignment", "alignment with the truth, first recorded step", "", True),
-        Measure("loss_spikes", "loss spikes", "steps", False),
-        Measure("grad_spikes", "gradient spikes", "steps", False),
-        Measure("entropy_start", "entropy, first step", "nats", None),
-        Measure("entropy_end", "entropy, last step", "nats", None),
-        Measure("entropy_collapse", "entropy collapsed", "share of runs", False),
-        Measure("length_end", "response length, last step", "tokens", None),
-        Measure("weight_mean", "blending weight, mean", "", None),
-        Measure("judge_auc", "judge AUC in training (pooled)", "", True),
-        Measure("nonzero_rate", "valid, non-zero judge scores", "share", True),
-        Measure("valid_rate", "valid judge scores", "share", True),
-        Measure("step_seconds", "step time, median", "s", False),
-        Measure("throughput", "throughput, median", "tokens/s", True),
-        Measure("memory_gb", "host memory, peak", "GiB", False),
-        Measure("gpu_memory_gb", "GPU memory, peak", "GiB", False),
-        Measure("judge_seconds", "judge time a step, median", "s", False),
-    )
+MEASURES = {
+    "test_greedy": Measure("test accuracy (greedy)", "share", True),
+    "test_sampled": Measure("test accuracy (sampled)", "share", True),
+    "val_final": Measure("validation accuracy, final", "share", True),
+    "val_best": Measure("validation accuracy, best", "share", True),
+    "val_gain": Measure("validation accuracy, final − start", "share", True),
+    "val_auc": Measure("validation accuracy, mean height of the curve", "share", True),
+    "val_auc_third": Measure("validation accuracy, mean height, first third", "share", True),
+    "val_drawdown": Measure("validation accuracy, largest fall", "share", False),
+    "train_acc": Measure("training accuracy (sampled), mean", "share", True),
+    "train_acc_third": Measure("training accuracy (sampled), mean, first third", "share", True),
+    "final_return": Measure("training return (rule reward), last 5 steps", "reward", True),
+    "alignment": Measure("alignment with the truth, first recorded step", "", True),
+    "loss_spikes": Measure("loss spikes", "steps", False),
+    "grad_spikes": Measure("gradient spikes", "steps", False),
+    "entropy_start": Measure("entropy, first step", "nats", None),
+    "entropy_end": Measure("entropy, last step", "nats", None),
+    "entropy_collapse": Measure("entropy collapsed", "share of runs", False),
+    "length_end": Measure("response length, last step", "tokens", None),
+    "weight_mean": Measure("blending weight, mean", "", None),
+    "judge_auc": Measure("judge AUC in training (pooled)", "", True),
+    "nonzero_rate": Measure("valid, non-zero judge scores", "share", True),
+    "valid_rate": Measure("valid judge scores", "share", True),
+    "step_seconds": Measure("step time, median", "s", False),
+    "throughput": Measure("throughput, median", "tokens/s", True),
+    "memory_gb": Measure("host memory, peak", "GiB", False),
+    "gpu_memory_gb": Measure("GPU memory, peak", "GiB", False),
+    "judge_seconds": Measure("judge time a step, median", "s", False),
 }
 """Every measure by its name; tables and figures keep this order."""
 ORDERED = {

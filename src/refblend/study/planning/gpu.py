@@ -57,11 +57,6 @@ def stage_costs(record: Path = RECORD) -> dict[str, float]:
     return {name: float(m[1].replace(",", "")) for name, m in found.items() if m is not None}
 
 
-def recorded_card(record: Path = RECORD) -> str:
-    """The GPU of the record."""
-    return record.read_text(encoding="utf-8").split("\n\n")[1].split(",")[0]
-
-
 def run_hours(config: RefblendConfig, costs: Mapping[str, float]) -> float:
     """GPU-hours of one run: its steps, its validations, its start."""
     rollout, data = config.actor_rollout_ref.rollout, config.data
@@ -113,9 +108,10 @@ def main(scale: str = "gpu") -> None:
     print(tabulate(rows, headers=("arm", "trainings", "GPU-hours each")))
     total = sum(runs * hours for runs, hours in arms.values())
     trainings = sum(runs for runs, _ in arms.values())
+    card = RECORD.read_text(encoding="utf-8").split("\n\n")[1].split(",")[0]
     size = stage_costs()["parameters"] / 1000
     print(
-        f"{trainings} trainings, about {total:.0f} GPU-hours of one {recorded_card()}, by the "
+        f"{trainings} trainings, about {total:.0f} GPU-hours of one {card}, by the "
         f"costs of {RECORD} with a model of {size:.1f}B, in proportion to the models' sizes."
     )
 

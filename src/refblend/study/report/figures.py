@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.report import style as plot
-from refblend.study.report.readable import names, plus_minus, words
+from refblend.study.report.readable import plus_minus, words
 from refblend.study.report.study import SCORING, Study
 from refblend.study.report.summary import LEVEL_MEASURES, decisive_first, sweep_values
 from refblend.study.report.verdicts import decided_at
@@ -134,7 +134,7 @@ def forest(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
         axis.xaxis.set_major_locator(MaxNLocator(3 if len(facets) > 1 else 5))
         axis.set_title(f"{words(spec.facet or '')} {level_name(level)}" if level else "")
         axis.set_xlabel("difference to the baseline")
-    bases = names(study.baselines(experiment))
+    bases = ", ".join(f"`{arm}`" for arm in study.baselines(experiment))
     return figure, (
         f"Paired differences to {bases}: {label(measure)}. Thick bars: 95 % intervals; thin bars: "
         "the same for all comparisons together; ticks: single seeds. Filled: the declared verdict "

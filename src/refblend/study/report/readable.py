@@ -1,6 +1,5 @@
 """Numbers as readers see them, and tables as CSV and Markdown."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,6 @@ def plus_minus(found: Interval, signed: bool = False) -> str:
 def words(name: str) -> str:
     """A name without underscores."""
     return name.replace("_", " ")
-
-
-def names(arms: Iterable[str]) -> str:
-    """Arms as code, separated by commas."""
-    return ", ".join(f"`{arm}`" for arm in arms)
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:

@@ -27,13 +27,12 @@ NOT_RANKED = {"entropy_end", "entropy_collapse", "length_end", "weight_mean"}
 BEST_MEASURES = [measure for measure in MAIN_MEASURES if measure not in NOT_RANKED]
 ALL = "all"
 """Scope of the arms of all experiments that learn."""
-_TYPES = dict.fromkeys(("arm", "measure", "baseline"), "str")
-_TYPES |= {"runs": "int64", "n": "int64", "pairs": "Int64"}
 _NAMES = (
     "arm", "measure", "baseline", "runs", "n", "mean", "low", "high", "pairs", "diff",
     "diff_low", "diff_high", "diff_family_low", "diff_family_high",
 )  # fmt: skip
-SUMMARY_COLUMNS = {name: _TYPES.get(name, "float64") for name in _NAMES}
+SUMMARY_COLUMNS = dict.fromkeys(_NAMES, "float64") | dict.fromkeys(_NAMES[:3], "str")
+SUMMARY_COLUMNS |= {"runs": "int64", "n": "int64", "pairs": "Int64"}
 """Columns of a summary. ``low, high`` is Student's 95 % interval, ``diff_low, diff_high`` Student's
 at 1 − the experiment's alpha, ``diff_family_*`` the same with Bonferroni over the measure's
 comparisons. ``runs`` counts planned runs, ``n`` those that have the measure, ``pairs`` seeds

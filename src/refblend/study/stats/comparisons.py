@@ -52,9 +52,8 @@ def best_configuration(
     others = [i for i in range(len(data.columns)) if i != best]
     alike = []
     for i in others:
-        wide = student_interval(gaps[:, i], each)
-        differs = (wide.low > 0 or wide.high < 0) and wide.high - wide.low > ROUNDING
-        if n < 2 or not differs:
+        wide = student_interval(gaps[:, i], each)  # NaN for one seed, which shows no difference
+        if not ((wide.low > 0 or wide.high < 0) and wide.high - wide.low > ROUNDING):
             alike.append(str(data.columns[i]))
     arm = str(data.columns[best])
     mean = student_interval(data[arm])

@@ -29,9 +29,8 @@ def dose_response(runs: pd.DataFrame) -> dict[str, float]:
     is NaN: everything if all doses are equal, bounds and p values without degrees of freedom.
     """
     runs = runs.dropna(subset=["dose", "outcome"])
-    row: dict[str, float] = dict.fromkeys(("low", "high", "slope"), math.nan) | {"runs": len(runs)}
-    row |= dict.fromkeys(("p_slope", "lack_of_fit", "p_lack_of_fit"), math.nan)
-    row["arms"] = runs.arm.nunique()
+    names = ("low", "high", "slope", "runs", "p_slope", "lack_of_fit", "p_lack_of_fit")
+    row = dict.fromkeys(names, math.nan) | {"runs": len(runs), "arms": runs.arm.nunique()}
     doses = runs.groupby("arm").dose.transform("mean").to_numpy(np.float64)
     if len(runs) == 0 or np.ptp(doses) == 0:
         return row

@@ -95,8 +95,6 @@ def has_collapsed(entropy: ArrayLike, share: float = 0.1, patience: int = 5) -> 
 def largest_drawdown(series: ArrayLike) -> float:
     """Largest fall below the best value so far (0 for a curve that never falls)."""
     data = np.asarray(series, dtype=np.float64)
-    if data.size == 0:
-        return float("nan")
     return float((np.maximum.accumulate(data) - data).max())
 
 
