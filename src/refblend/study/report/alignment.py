@@ -31,12 +31,11 @@ def alignment_by_arm(study: Study) -> pd.DataFrame:
     Arms with another number of steps than most are left out. Columns: arm, regime, runs, alignment,
     ``test_sampled``; sorted by alignment.
     """
-    values = _pairs(study)
-    table = values.groupby("arm").agg(
-        runs=("seed", "size"), alignment=("alignment", "mean"), test_sampled=(OUTCOME, "mean")
+    table = (
+        _pairs(study)
+        .groupby(["arm", "regime"], as_index=False)
+        .agg(runs=("seed", "size"), alignment=("alignment", "mean"), test_sampled=(OUTCOME, "mean"))
     )
-    table = table.reset_index()
-    table.insert(1, "regime", [regime(study.resolved[arm]) for arm in table.arm])
     return table.sort_values("alignment", ignore_index=True)
 
 
@@ -46,12 +45,11 @@ def rank_correlations(study: Study) -> pd.DataFrame:
     Columns: regime (``all`` too), arms, rho, low, high: 95 % from a bootstrap over seeds.
     """
     values, rows = _pairs(study), []
-    kinds = values.arm.map({arm: regime(study.resolved[arm]) for arm in values.arm.unique()})
     for name in ("all", *REGIMES):
-        part = values if name == "all" else values[kinds == name]
+        part = values if name == "all" else values[values.regime == name]
         if part.arm.nunique() < LEAST_ARMS:
             continue
-        wide = part.pivot(index="seed", columns="arm")
+        wide = part.pivot(index="seed", columns="arm", values=["alignment", OUTCOME])
         both = np.array([wide["alignment"], wide[OUTCOME]])
         drawn = derive_generator("alignment", name).multinomial(
             len(wide), np.full(len(wide), 1 / len(wide)), size=RESAMPLES
@@ -67,9 +65,10 @@ def rank_correlations(study: Study) -> pd.DataFrame:
 
 
 def _pairs(study: Study) -> pd.DataFrame:
-    """Runs with both numbers: arm, seed, alignment, ``test_sampled``."""
+    """Runs with both numbers: arm, seed, alignment, ``test_sampled``, regime of the arm."""
     wide = study.values.pivot(index=["arm", "seed"], columns="measure", values="value")
     wide = wide.reindex(columns=["alignment", OUTCOME]).dropna().reset_index()
+    wide["regime"] = [regime(study.resolved[arm]) for arm in wide.arm]
     steps = {arm: study.resolved[arm].config.trainer.total_training_steps for arm in wide.arm}
     counts = wide.arm.map(steps)
     return wide[counts == counts.mode().iloc[0]] if len(wide) else wide

@@ -100,15 +100,15 @@ def refuse_mixed_models(
         seeds = spec.seeds_by_arm(scale)
         for pair in (pair for contrast in spec.contrasts for pair in contrast.pairs.items()):
             used = models.merge(runs_of({arm: seeds.get(arm, ()) for arm in pair}), on=RUN)
-            first = used.drop_duplicates(["role", "digest"])
-            mixed = first[first.role.duplicated(keep=False)].sort_values("role", kind="stable")
-            if len(mixed):
-                which = [f"{row.digest} ({row.arm}, seed {row.seed})" for row in mixed.itertuples()]
-                raise StudyError(
-                    f"{name}: {pair[0]} − {pair[1]} compares runs of different models, "
-                    f"{mixed.role.iloc[0]} {' and '.join(which[:2])}",
-                    "Give both arms seeds that were trained from the same models.",
-                )
+            for role, part in used.groupby("role"):
+                first = part.drop_duplicates("digest").itertuples()
+                which = [f"{row.digest} ({row.arm}, seed {row.seed})" for row in first]
+                if len(which) > 1:
+                    raise StudyError(
+                        f"{name}: {pair[0]} − {pair[1]} compares runs of different models, "
+                        f"{role} {' and '.join(which[:2])}",
+                        "Give both arms seeds that were trained from the same models.",
+                    )
 
 
 def write_collected(collected: Collected, out: Path) -> None:
