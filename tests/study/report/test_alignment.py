@@ -1,6 +1,5 @@
 """Rank correlations between alignment and the outcome."""
 
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pandas as pd
@@ -9,17 +8,14 @@ import pytest
 from refblend.study.report import alignment
 
 
-def study_of(outcomes: list[float]) -> tuple[Any, pd.DataFrame]:
+def runs_of(outcomes: list[float]) -> pd.DataFrame:
     """Arms of growing alignment, three seeds each, with an exact reward."""
     rows = [
         {"arm": f"arm{n}", "seed": seed, "alignment": n / 10, "test_sampled": outcome}
         for n, outcome in enumerate(outcomes)
         for seed in (1, 2, 3)
     ]
-    verifier = SimpleNamespace(flip_rate=0.0, checked_share=1.0)
-    config = SimpleNamespace(reward=SimpleNamespace(verifier=verifier))
-    arms = {f"arm{n}": SimpleNamespace(config=config) for n in range(len(outcomes))}
-    return cast("Any", SimpleNamespace(resolved=arms)), pd.DataFrame(rows)
+    return pd.DataFrame(rows).assign(regime="exact")
 
 
 @pytest.mark.parametrize(
@@ -32,8 +28,7 @@ def study_of(outcomes: list[float]) -> tuple[Any, pd.DataFrame]:
     ],
 )
 def test_arms_are_ranked(outcomes, expected, monkeypatch) -> None:
-    study, values = study_of(outcomes)
-    monkeypatch.setattr(alignment, "_pairs", lambda _: values)
-    table = alignment.rank_correlations(study)
+    monkeypatch.setattr(alignment, "_pairs", lambda _: runs_of(outcomes))
+    table = alignment.rank_correlations(cast("Any", None))
     assert table.regime.tolist() == ([] if expected is None else ["all", "exact"])
     assert expected is None or table.rho.tolist() == pytest.approx([expected] * 2)
