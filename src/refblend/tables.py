@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_SMALL = {"compression": "zstd", "compression_level": 9, "use_dictionary": False}
 WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("to_csv", {"index": False}),
     ".jsonl": ("to_json", {"orient": "records", "lines": True, "force_ascii": False}),
-    ".parquet": ("to_parquet", {"index": False, "compression": "zstd"}),
+    ".parquet": ("to_parquet", {"index": False, **_SMALL}),
 }
 """The end of a file's name → the method of a frame that writes it, and its options."""
 
