@@ -21,6 +21,7 @@ from refblend.ppo.weights import STRATEGIES, StepContext, Strategy, WeightParams
 from refblend.provenance import PACKAGE
 
 STRATEGY_KEY = "algorithm.ref_quality_score.strategy"
+ADVANTAGE_KEY = "algorithm.adv_estimator"
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,32 +70,27 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
     return _function_of(sys.modules[module_name], name, key)
 
 
-def source_file(path: str, key: str) -> Path | None:
-    """The file that a user's function comes from, for hashes; None where its module has none.
-
-    ``path`` is a Python file, ``pkg://module``, or ``module:function``.
-    """
-    if not path.startswith("pkg://") and ":" not in path:
-        return Path(path)
-    name = path.removeprefix("pkg://").partition(":")[0]
-    file = import_module(name, f"{key}={path!r}").__file__
-    return Path(file) if file else None
-
-
 def user_files(config: RefblendConfig) -> list[Path]:
     """Files of the functions and classes that a run calls, if they are the user's.
 
     Those of ours have a version in ``numerics.json``.
     """
-    reward, quality = config.reward.custom_reward_function.path, config.algorithm.ref_quality_score
-    named = [("algorithm.adv_estimator", config.algorithm.adv_estimator)]
+    reward, quality = config.reward.custom_reward_function, config.algorithm.ref_quality_score
+    named = [("reward.custom_reward_function.path", reward.path or "")]
+    named.append((ADVANTAGE_KEY, config.algorithm.adv_estimator))
     if config.use_judge:
         named.append(("algorithm.ref_quality_score.scoring.kind", quality.scoring.kind))
     if quality.enable:
         named.append((STRATEGY_KEY, quality.strategy))
-    found = [source_file(reward, "reward.custom_reward_function.path")] if reward else []
-    found += [source_file(name, key) for key, name in named if ":" in name]
-    return [file for file in found if file and not file.is_relative_to(PACKAGE)]
+    modules = [
+        import_module(name.removeprefix("pkg://").partition(":")[0], f"{key}={name!r}")
+        for key, name in named
+        if ":" in name
+    ]
+    files = [module.__file__ for module in modules]  # None: a module without one
+    if reward.path and ":" not in reward.path:
+        files.append(reward.path)
+    return [Path(file) for file in files if file and not Path(file).is_relative_to(PACKAGE)]
 
 
 def import_module(name: str, setting: str) -> ModuleType:
@@ -126,6 +122,19 @@ def _failed_import(error: Exception, setting: str, module: str) -> ConfigError:
     )
 
 
+def _failed_call(
+    error: Exception, setting: str, function: Callable[..., Any], takes: str
+) -> ConfigError:
+    """What a user's function raised, with the place in its file if it got that far."""
+    own = getattr(getattr(function, "__code__", None), "co_filename", "")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == own]
+    place = f" ({own}, line {frames[-1].lineno})" if frames else ""
+    return ConfigError(
+        f"{setting} failed: {type(error).__name__}: {error}{place}",
+        f"Correct the function: it takes {takes}.",
+    )
+
+
 def _function_of(module: ModuleType, name: str, key: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
@@ -151,13 +160,8 @@ def get_strategy(name: str) -> Strategy:
         try:
             given = float(function(entropy, params, at))
         except Exception as error:  # the user's own code may raise anything
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            told = f" ({place.filename}, line {place.lineno})"
-            told = "" if place.filename == __file__ else told  # it does not take these arguments
-            raise ConfigError(
-                f"{STRATEGY_KEY}={name} failed: {type(error).__name__}: {error}{told}",
-                "Correct the function: it takes (entropy, params, at) and gives a number.",
-            ) from error
+            takes = "(entropy, params, at) and gives a number"
+            raise _failed_call(error, f"{STRATEGY_KEY}={name}", function, takes) from error
         if not 0.0 <= given <= params.max_weight:
             raise ConfigError(
                 f"{STRATEGY_KEY}={name} gave {given} for an entropy of {entropy} nats",
@@ -171,15 +175,14 @@ def get_strategy(name: str) -> Strategy:
 
 def get_advantage(name: str) -> "AdvantageEstimator":
     """The registered estimator, or the user's function ``module:function``, or ConfigError."""
-    key = "algorithm.adv_estimator"
     if name not in ADVANTAGES and "refblend.ppo.estimators" not in sys.modules:
         # Nothing else can be registered yet, and a refusal does not wait for torch.
-        load_function(name, key)
+        load_function(name, ADVANTAGE_KEY)
     from refblend.ppo import estimators
 
     if name in estimators.ESTIMATORS:
         return estimators.ESTIMATORS[name]
-    return estimators.estimator_of(load_function(name, key), name)
+    return estimators.estimator_of(load_function(name, ADVANTAGE_KEY), name)
 
 
 def call_advantage(
@@ -191,11 +194,6 @@ def call_advantage(
     except Exception as error:  # the user's own code may raise anything
         if estimator.name in ADVANTAGES:
             raise
-        frames = traceback.extract_tb(error.__traceback__)
-        own = getattr(getattr(estimator.compute, "__code__", None), "co_filename", "")
-        place = next((f for f in reversed(frames) if f.filename == own), frames[-1])
-        raise ConfigError(
-            f"algorithm.adv_estimator={estimator.name} failed: {type(error).__name__}: {error} "
-            f"({place.filename}, line {place.lineno})",
-            "Correct the function: it takes AdvantageInputs and gives (advantages, returns).",
-        ) from error
+        setting = f"{ADVANTAGE_KEY}={estimator.name}"
+        takes = "AdvantageInputs and gives (advantages, returns)"
+        raise _failed_call(error, setting, estimator.compute, takes) from error

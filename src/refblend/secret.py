@@ -12,7 +12,8 @@ import logging
 import os
 import re
 import sys
-from types import TracebackType
+import traceback
+from typing import Any
 from urllib.parse import quote
 
 HIDDEN = "***"
@@ -69,22 +70,17 @@ def _spellings(secrets: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(found, key=len, reverse=True))
 
 
-class _MaskedFormatter(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return mask(super().format(record))
-
-
 def mask_output(log_format: str) -> None:
     """Mask this process's log lines, written in ``log_format``, and the tracebacks that end it."""
+
+    class MaskedFormatter(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return mask(super().format(record))
+
+    def show_masked(*error: Any) -> None:
+        sys.stderr.write(mask("".join(traceback.format_exception(*error))))
+
     logging.basicConfig(level=logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(_MaskedFormatter(log_format))
-    sys.excepthook = _masked_traceback
-
-
-def _masked_traceback(
-    kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
-    import traceback  # only a bug needs it
-
-    sys.stderr.write(mask("".join(traceback.format_exception(kind, error, trace))))
+        handler.setFormatter(MaskedFormatter(log_format))
+    sys.excepthook = show_masked

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from refblend.cli.judge_options import JudgeSetup
 from refblend.cli.main import app
+from refblend.cli.scoring import JudgeSetup
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.scoring import ScoringConfig
 from refblend.data.tokenizer import load_tokenizer

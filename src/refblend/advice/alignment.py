@@ -10,8 +10,9 @@ Everything is kept as sums per prompt, because prompts are what a bootstrap draw
 back in a later step is a group of its own there, for GRPO, but no new prompt.
 """
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -80,13 +81,12 @@ class Samples:
     """nan: not labelled."""
     length: Array | None
     entropy: Array | None
-    mixed: npt.NDArray[np.bool_] = field(init=False)
-    """Whether the rule rewards of the response's group differ."""
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def mixed(self) -> npt.NDArray[np.bool_]:
+        """Whether the rule rewards of the response's group differ."""
         rewards = pd.Series(self.reward).groupby(self.group)
-        differ = rewards.transform("max") > rewards.transform("min")
-        object.__setattr__(self, "mixed", differ.to_numpy())
+        return (rewards.transform("max") > rewards.transform("min")).to_numpy()
 
     @property
     def prompts(self) -> int:
@@ -102,16 +102,16 @@ class Samples:
         def centred(values: Array) -> Array:
             return values - (np.bincount(group, values) / count)[group]
 
+        def total(values: Array) -> Array:
+            return np.bincount(prompt, values, minlength=self.prompts).astype(np.float64)
+
         right = centred(self.truth[known])
         taken = [centred(self._advantages(blend, norm_by_std)[known]) for blend in blends]
         return PromptSums(
-            cross=np.stack([self._total(own * right, prompt) for own in taken]),
-            own=np.stack([self._total(own**2, prompt) for own in taken]),
-            truth=self._total(right**2, prompt),
+            cross=np.stack([total(own * right) for own in taken]),
+            own=np.stack([total(own**2) for own in taken]),
+            truth=total(right**2),
         )
-
-    def _total(self, values: Array, prompt: npt.NDArray[np.int64]) -> Array:
-        return np.bincount(prompt, values, minlength=self.prompts).astype(np.float64)
 
     def _advantages(self, blend: Blend, norm_by_std: bool) -> Array:
         weight: Array = np.full(len(self.reward), blend.weight)

@@ -31,9 +31,6 @@ def draw(advice: Advice, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, title=f"{advice.prompts} prompts; bands: 95 %")
         with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], metadata=_metadata(path))
-
-
-def _metadata(path: Path) -> dict[str, str | None]:
-    """Without a date, so that equal figures are equal files."""
-    return {"Date": None} if path.suffix == ".svg" else {}
+            # Without a date, so that equal figures are equal files.
+            metadata = {"Date": None} if path.suffix == ".svg" else {}
+            figure.savefig(temporary, format=path.suffix[1:], metadata=metadata)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -78,14 +78,12 @@ def reasoning_gym(
     Train on them with
     `reward.custom_reward_function=refblend.rewards.reasoning_gym:compute_score`.
     """
-    from refblend.config.loading import merge, nest, parse_override
+    from refblend.config.loading import overridden
     from refblend.data.reasoning_gym import make_splits
     from refblend.data.reasoning_gym import reasoning_gym as start
     from refblend.data.schema import read_rows
 
-    options: dict[str, Any] = {}
-    for text in config or []:
-        options = merge(options, nest(*parse_override(text)))
+    options = overridden({}, config or [])
     known = {row.question for file in without or [] for row in read_rows(file)}
     with start() as gym:
         splits = make_splits(gym, task, size, held_out, seed, options, known)

@@ -54,9 +54,8 @@ def options(
     """PPO with a reference model's quality score blended into the rewards."""
 
 
-ConfigFiles = Annotated[
-    list[Path], typer.Option("--config", help="YAML file; may be given several times, later wins.")
-]
+_CONFIG = typer.Option("--config", help="YAML file; may be given several times, later wins.")
+ConfigFiles = Annotated[list[Path], _CONFIG]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="key=value, e.g. trainer.seed=2", metavar="[KEY=VALUE]…")
 ]
@@ -158,9 +157,7 @@ def check(
     rich_help_panel=USE, epilog=example(_RUN.format("config") + " algorithm.adv_estimator=gae")
 )
 def config(
-    config: Annotated[
-        list[Path] | None, typer.Option(help="YAML file; may be given several times, later wins.")
-    ] = None,
+    config: Annotated[list[Path] | None, _CONFIG] = None,
     overrides: Overrides = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of all configurations instead.")

@@ -27,26 +27,24 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     Typer sees one option per field; the command receives the objects.
     """
-    own = inspect.signature(command).parameters.values()
-    groups: dict[str, Callable[..., Any]] = {
-        p.name: p.annotation
-        for p in own
-        if isinstance(p.annotation, type) and dataclasses.is_dataclass(p.annotation)
+    own = inspect.signature(command).parameters
+    fields = {
+        name: inspect.signature(group).parameters
+        for name, group in ((name, parameter.annotation) for name, parameter in own.items())
+        if isinstance(group, type) and dataclasses.is_dataclass(group)
     }
-    fields = {name: inspect.signature(group).parameters for name, group in groups.items()}
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        objects = {
-            name: group(**{field: values.pop(field) for field in fields[name]})
-            for name, group in groups.items()
-        }
-        command(**objects, **values)
+        for name, group in fields.items():
+            given = {field: values.pop(field) for field in group}
+            values[name] = own[name].annotation(**given)
+        command(**values)
 
     shown = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for p in own
-        for parameter in (fields[p.name].values() if p.name in fields else [p])
+        for name, one in own.items()
+        for parameter in fields.get(name, {name: one}).values()
     ]
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}

@@ -1,7 +1,7 @@
 """``refblend show``, ``refblend evaluate`` and ``refblend runs …``: runs that are there."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -56,18 +56,14 @@ def evaluate(
     reports = {}
     for run, report in evaluate_runs(runs, data):
         write_json(run / TEST_NAME, report)
-        typer.echo(f"{run / TEST_NAME}: {summary(report)}")
+        told = f"{report['status']}, nothing to measure"
+        if "greedy" in report:
+            sampled = f", {report['sampled']:.1%} sampled" if "sampled" in report else ""
+            told = f"{report['greedy']:.1%} right greedily{sampled}, {report['problems']} problems"
+        typer.echo(f"{run / TEST_NAME}: {told}")
         reports[str(run)] = report
     if out:
         write_json(out, reports)
-
-
-def summary(report: dict[str, Any]) -> str:
-    """A report's main numbers on one line; the status of a run that has none."""
-    if "greedy" not in report:
-        return f"{report['status']}, nothing to measure"
-    sampled = f", {report['sampled']:.1%} sampled" if "sampled" in report else ""
-    return f"{report['greedy']:.1%} right greedily{sampled}, {report['problems']} problems"
 
 
 app = typer.Typer(

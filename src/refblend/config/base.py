@@ -48,6 +48,12 @@ class Section(BaseModel):
         leaves = _leaves(value)
         if any(isinstance(leaf, str) and "\x00" in leaf for leaf in leaves):
             raise ValueError("it contains a NUL character: remove it")
+        for leaf in leaves:
+            if isinstance(leaf, str) and leaf.startswith("~"):
+                raise ValueError(
+                    f"{leaf} would be a directory named {leaf.split('/')[0]}, since no shell "
+                    "expands it there: write your home directory out"
+                )
         if any(isinstance(leaf, int) and abs(leaf) >= 2**63 for leaf in leaves):
             raise ValueError("it is beyond 64 bits: lower it")
         types = _types(annotation)

@@ -121,17 +121,15 @@ def _nested(location: Sequence[str], value: Any, model: type[BaseModel]) -> str:
 
 def _nearest(location: Sequence[str], model: Any) -> str:
     """Name the existing key that looks most like the unknown one."""
-    for depth, part in enumerate(location[:-1], start=1):
-        field = model.model_fields.get(part)
-        if field is None:
-            return _nearest(location[:depth], model)
-        model = field.annotation
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+    for depth, part in enumerate(location):
+        section, _ = field_at(location[:depth], model)
+        if section is None:
             return "Remove it."
-    names = list(model.model_fields)
-    close = difflib.get_close_matches(location[-1], names, n=1)
-    if close:
-        return f"Did you mean {'.'.join([*location[:-1], close[0]])}?"
+        names = list(section.model_fields)
+        if part not in names:
+            break
+    if close := difflib.get_close_matches(part, names, n=1):
+        return f"Did you mean {'.'.join([*location[:depth], close[0]])}?"
     return f"Remove it, or use one of: {', '.join(names)}."
 
 
@@ -207,7 +205,14 @@ def nest(path: Sequence[str], value: Any) -> dict[str, Any]:
     return value
 
 
-def load_config(paths: Iterable[str | Path] = (), overrides: Iterable[str] = ()) -> RefblendConfig:
+def overridden(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The tree with each ``a.b.c=value``, later ones winning."""
+    for text in overrides:
+        tree = merge(tree, nest(*parse_override(text)))
+    return dict(tree)
+
+
+def load_config(paths: Iterable[str | Path] = (), overrides: Sequence[str] = ()) -> RefblendConfig:
     """The configuration of YAML files and ``a.b.c=value``, later ones winning; or ConfigError."""
     files = [(str(path), read_yaml(path)) for path in paths]
     tree: dict[str, Any] = {}
@@ -217,28 +222,22 @@ def load_config(paths: Iterable[str | Path] = (), overrides: Iterable[str] = ())
 
 
 def parse_config(
-    tree: Mapping[str, Any], overrides: Iterable[str] = (), files: Sequence[tuple[str, Any]] = ()
+    tree: Mapping[str, Any], overrides: Sequence[str] = (), files: Sequence[tuple[str, Any]] = ()
 ) -> RefblendConfig:
     """The configuration of a tree and overrides; ``files`` are the tree's sources, for messages."""
-    given = [parse_override(text) for text in overrides]
-    for path, value in given:
-        tree = merge(tree, nest(path, value))
+    sources = [*files, ("", overridden({}, overrides))]
+    tree = overridden(tree, overrides)
 
     def origin(location: Location) -> str:
-        own = any(list(location[: len(path)]) == path for path, _ in given)
-        return "" if own else _origin(location, files, tree)
+        """`` in <file>`` for a key whose value is the one of a file."""
+        value = _value_at(tree, location)
+        for name, content in reversed(sources):
+            held = _value_at(content, location)
+            if held is not _ABSENT and (held is value or held == value):
+                return f" in {name}" if name else ""
+        return ""
 
     return checked(RefblendConfig, tree, origin=origin)
-
-
-def _origin(location: Location, files: Sequence[tuple[str, Any]], tree: Mapping[str, Any]) -> str:
-    """`` in <file>`` for a key whose value in ``tree`` is the one of a file."""
-    value = _value_at(tree, location)
-    for name, content in reversed(files):
-        held = _value_at(content, location)
-        if held is not _ABSENT and (held is value or held == value):
-            return f" in {name}"
-    return ""
 
 
 _ABSENT = object()

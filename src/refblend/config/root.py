@@ -11,7 +11,7 @@ from refblend.config.algorithm import AlgorithmConfig
 from refblend.config.base import Fraction, PositiveInt, Section
 from refblend.config.scoring import SCORING_KEY
 from refblend.config.trainer import RayConfig, TrainerConfig
-from refblend.documents import flatten, show
+from refblend.documents import show
 
 MAX_VLLM_RANK = 512
 """Of an adapter in vLLM."""
@@ -216,7 +216,6 @@ class RefblendConfig(Section):
         yield from self._misfits_of_estimator()
         yield from self._misfits_of_lora()
         yield from self._misfits_of_judge()
-        yield from self._home_directories()
 
     def _misfits_of_estimator(self) -> Iterator[str]:
         estimator = self.algorithm.adv_estimator
@@ -268,17 +267,6 @@ class RefblendConfig(Section):
                     yield (
                         f"{SCORING_KEY}.{name} has no effect, since the rollout engine is the "
                         "judge: leave it out, or set actor_rollout_ref.rollout.lora=merged"
-                    )
-
-    def _home_directories(self) -> Iterator[str]:
-        for key, value in flatten(self.resolved()).items():
-            many = isinstance(value, list)
-            values = {f"{key}.{i}": v for i, v in enumerate(value)} if many else {key: value}
-            for name, text in values.items():
-                if isinstance(text, str) and text.startswith("~"):
-                    yield (
-                        f"{name}={text} would be a directory named {text.split('/')[0]}, since no "
-                        "shell expands it there: write your home directory out"
                     )
 
     def resolved(self) -> dict[str, Any]:

@@ -38,11 +38,6 @@ def measurement(
     }
 
 
-def circumstances_file(report: Path) -> Path:
-    """Where commit, machine and times are written unless asked otherwise: beside the report."""
-    return report.with_name(f"{report.stem}.provenance.json")
-
-
 def plain(value: Any) -> Any:
     """Frames, NumPy numbers and NaN as JSON holds them: lists of rows, numbers, null."""
     if isinstance(value, pd.DataFrame):
