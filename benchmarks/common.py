@@ -31,9 +31,9 @@ from rich.table import Table
 from refblend.config import load_config
 from refblend.data.splits import write_splits
 from refblend.embedded.architecture import build_model, save_model
+from refblend.embedded.demonstrations import build_tokenizer
 from refblend.embedded.prepare import recipe_rows
 from refblend.embedded.recipe import ArchitectureRecipe, DataRecipe, EmbeddedConfig, load_recipe
-from refblend.embedded.tokenizer_texts import build_tokenizer
 from refblend.files import write_json
 from refblend.provenance import Source, hardware, library_versions
 from refblend.scoring.templates import load_templates

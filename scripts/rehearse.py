@@ -21,7 +21,7 @@ import pandas as pd
 import yaml
 
 from refblend.config.loading import merge, read_yaml
-from refblend.embedded.stand_in import qwen_tokenizer, write_stand_in
+from refblend.embedded.architecture import qwen_tokenizer, write_stand_in
 from refblend.errors import DataError, RefblendError, StudyError
 from refblend.files import atomic_path
 

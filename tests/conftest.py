@@ -38,8 +38,8 @@ MAX_POSITIONS = 1024
 @pytest.fixture(scope="session")
 def tiny_tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level BPE with ChatML that knows the embedded problems and scoring prompts."""
+    from refblend.embedded.demonstrations import build_tokenizer
     from refblend.embedded.recipe import EmbeddedConfig, TokenizerRecipe
-    from refblend.embedded.tokenizer_texts import build_tokenizer
     from refblend.scoring.templates import load_templates
 
     recipe = EmbeddedConfig(

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from refblend.embedded.architecture import build_model
+from refblend.embedded.demonstrations import build_tokenizer
 from refblend.embedded.recipe import EmbeddedConfig, load_recipe
-from refblend.embedded.tokenizer_texts import build_tokenizer
 from refblend.scoring.templates import ScoringTemplates, load_templates
 
 

@@ -13,7 +13,7 @@ from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.generative import guided_regex
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.scoring.parsing import expected_score
-from refblend.scoring.prompts import build_scoring_prompt
+from refblend.scoring.prompts import scoring_prompt
 from refblend.scoring.result import score_metrics
 from refblend.trainer.preflight import inputs_of, preflight
 from refblend.workers.roles import JUDGE
@@ -42,8 +42,7 @@ def test_scores_come_back_in_order(endpoint: Endpoint, embedded: Any) -> None:
     assert (j.last_call.prompt_tokens, j.last_call.new_tokens) == (33, 15)
     sent = {content(body) for body in endpoint.bodies}
     assert sent == {
-        build_scoring_prompt("q", response, embedded).text
-        for response in ("slow", "right", "wrong")
+        scoring_prompt("q", response, embedded) for response in ("slow", "right", "wrong")
     }
     body = endpoint.bodies[0]
     assert (body["model"], body["temperature"], body["max_tokens"]) == (MODEL, 0.0, 64)
@@ -173,7 +172,7 @@ def test_no_connection(endpoint: Endpoint) -> None:
 
 def test_prompts_are_clipped_by_characters(endpoint: Endpoint, embedded: Any) -> None:
     """Full, then compact, then the middle of the response, as with tokens."""
-    full = len(build_scoring_prompt("q", "a", embedded).text)
+    full = len(scoring_prompt("q", "a", embedded))
     j = judge(endpoint, {"max_prompt_chars": full})
     results = j.score(["q"] * 3, ["a", "ab", "FIRST " + "x" * 999 + " #### 41"])
     assert [r.template for r in results] == ["full", "compact", "compact"]

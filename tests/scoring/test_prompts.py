@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from refblend.errors import ScoringError
-from refblend.scoring.prompts import PromptEncoder, build_scoring_prompt
+from refblend.scoring.prompts import PromptEncoder, scoring_prompt
 
 SAMPLES = [
     ("Tom has 6 eggs. Ann gives 3 more. How many?", "6+3=9.\n#### 9"),
@@ -17,7 +17,8 @@ SAMPLES = [
 
 def test_prefix_is_shared_by_all_samples(embedded, general, chat_tokenizer) -> None:
     for templates in (embedded, general):
-        assert len({build_scoring_prompt(q, r, templates).prefix for q, r in SAMPLES}) == 1
+        shared = templates.frame("full")[0]
+        assert all(scoring_prompt(q, r, templates).startswith(shared) for q, r in SAMPLES)
         encoder = PromptEncoder(chat_tokenizer, templates)
         encoded = [encoder.encode(q, r, "full") for q, r in SAMPLES]
         assert len({p.frame.prefix for p in encoded}) == 1
@@ -27,7 +28,7 @@ def test_prefix_is_shared_by_all_samples(embedded, general, chat_tokenizer) -> N
 def test_chat_template_wraps_the_message(embedded, chat_tokenizer) -> None:
     question, response = SAMPLES[0]
     prompt = PromptEncoder(chat_tokenizer, embedded).encode(question, response, "full")
-    text = build_scoring_prompt(question, response, embedded).text
+    text = scoring_prompt(question, response, embedded)
     expected = chat_tokenizer.apply_chat_template(
         [{"role": "user", "content": text}], tokenize=False, add_generation_prompt=True
     )
@@ -38,7 +39,7 @@ def test_chat_template_wraps_the_message(embedded, chat_tokenizer) -> None:
 
 def test_plain_tokenizer_gets_the_answer_slot(embedded, plain_tokenizer) -> None:
     prompt = PromptEncoder(plain_tokenizer, embedded).encode("q", "a", "full")
-    text = build_scoring_prompt("q", "a", embedded).text
+    text = scoring_prompt("q", "a", embedded)
     assert plain_tokenizer.decode(prompt.ids) == f"{text}\nVerdict:"
 
 

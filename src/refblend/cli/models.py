@@ -27,8 +27,8 @@ def _environment() -> None:
 def tokenizer(recipe: Needed, out: Needed) -> None:
     """Train the byte-level BPE on the corpus of the recipe, or copy the pretrained model's."""
     from refblend.data.tokenizer import load_tokenizer
+    from refblend.embedded.demonstrations import build_tokenizer
     from refblend.embedded.recipe import load_recipe
-    from refblend.embedded.tokenizer_texts import build_tokenizer
     from refblend.scoring.templates import load_templates
 
     settings = load_recipe(recipe)
@@ -137,7 +137,7 @@ def pretrained(
     ] = None,
 ) -> None:
     """Turn a pretrained model's GGUF file into a Hugging Face directory."""
-    from refblend.embedded.pretrained import SMOLLM2_SHA256, convert_gguf
+    from refblend.embedded.architecture import SMOLLM2_SHA256, convert_gguf
 
     count = convert_gguf(gguf, out, sha256 or SMOLLM2_SHA256)
     typer.echo(f"{out}: {count / 1e6:.1f}M parameters")

@@ -1,17 +1,24 @@
-"""Texts that the embedded actor learns from: worked solutions, and the sloppy habit.
+"""Texts that the embedded models learn from: demonstrations, and the tokenizer's corpus.
 
-The *clean* phase teaches the model to work each problem. The short *sloppy* phase overlays a bad
+The *clean* phase teaches the actor to work each problem. The short *sloppy* phase overlays a bad
 habit with high entropy: terse answers, and rambling ones whose steps are mostly wrong. Then
 reinforcement learning has something to improve, and entropy can fall as accuracy rises.
 """
 
 import operator
+from typing import Any
 
 import numpy as np
 
+from refblend.data.schema import ROLES
+from refblend.data.tokenizer import train_tokenizer
 from refblend.embedded import phrases
-from refblend.embedded.problems import Problem, Step, render_solution
-from refblend.embedded.recipe import ActorRecipe, TokenizerRecipe
+from refblend.embedded.judge_format import render_verdict
+from refblend.embedded.problems import Problem, Step, iterate_problems, render_solution
+from refblend.embedded.recipe import ActorRecipe, EmbeddedConfig, TokenizerRecipe
+from refblend.scoring.prompts import scoring_prompt
+from refblend.scoring.templates import PromptForm, ScoringTemplates
+from refblend.seeding import derive_generator
 
 _APPLIED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 
@@ -63,3 +70,27 @@ def sloppy_solution(
 
 def _filler(rng: np.random.Generator) -> str:
     return phrases.FILLER[int(rng.integers(len(phrases.FILLER)))]
+
+
+def build_tokenizer(recipe: EmbeddedConfig, scoring: ScoringTemplates) -> Any:
+    """Train the tokenizer of a recipe on everything that its actor and judges will read."""
+    settings = recipe.tokenizer
+    corpus = build_corpus(recipe, scoring)
+    return train_tokenizer(corpus, settings.vocab_size, settings.model_max_length)
+
+
+def build_corpus(recipe: EmbeddedConfig, scoring: ScoringTemplates) -> list[str]:
+    """Problems, clean and sloppy solutions, scoring prompts and verdicts, from the train split."""
+    rng = derive_generator(recipe.data.seed, "corpus")
+    stream = iterate_problems(
+        "train", recipe.data.seed, recipe.data.difficulty, recipe.data.long_share
+    )
+    texts = list(phrases.FILLER) + list(phrases.PADDING)
+    texts += [f"{role}\n" for role in ROLES] * 50  # the chat template's words
+    for index, problem in zip(range(recipe.tokenizer.corpus_problems), stream, strict=False):
+        response = sloppy_solution(rng, problem, recipe.tokenizer)
+        texts += [problem.question, problem.solution, response, render_verdict(problem, response)]
+        if index % 4 == 0:
+            form: PromptForm = "full" if index % 8 == 0 else "compact"
+            texts.append(scoring_prompt(problem.question, response, scoring, form))
+    return texts

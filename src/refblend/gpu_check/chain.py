@@ -22,7 +22,7 @@ class Chain:
     prompts, answers, length = 8, 4, 64
 
     def __init__(self, folder: Path, device: str, tiny: bool) -> None:
-        from refblend.embedded.stand_in import qwen_tokenizer, write_stand_in
+        from refblend.embedded.architecture import qwen_tokenizer, write_stand_in
 
         self.device, self.folder = device, folder
         self.questions = [f"What is {a} + {a * 7}? Say the number." for a in range(self.prompts)]

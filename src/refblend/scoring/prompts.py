@@ -8,28 +8,13 @@ trained on :meth:`PromptEncoder.encode`, so that the seams match.
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from refblend.errors import ScoringError
 from refblend.scoring.templates import PromptForm, ScoringTemplates
 
 _RESPONSE_MARK = "RefblendResponseMark"
 _QUESTION_MARK = "RefblendQuestionMark"
-
-
-class ScoringPrompt(NamedTuple):
-    """A scoring prompt as text, the one user message; response and question are neutralised."""
-
-    prefix: str
-    response: str
-    between: str
-    question: str
-    suffix: str
-
-    @property
-    def text(self) -> str:
-        """The complete user message."""
-        return "".join(self)
 
 
 @dataclass(frozen=True)
@@ -62,14 +47,12 @@ class EncodedPrompt:
         return len(self.frame) + len(self.response) + len(self.question)
 
 
-def build_scoring_prompt(
+def scoring_prompt(
     question: str, response: str, templates: ScoringTemplates, form: PromptForm = "full"
-) -> ScoringPrompt:
+) -> str:
     """The user message that asks the judge for a score, with response and question neutralised."""
     prefix, between, suffix = templates.frame(form)
-    return ScoringPrompt(
-        prefix, templates.quote(response), between, templates.quote(question), suffix
-    )
+    return prefix + templates.quote(response) + between + templates.quote(question) + suffix
 
 
 class PromptEncoder:

@@ -10,7 +10,7 @@ from refblend.scoring.clipping import plan_request
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import judge_config
 from refblend.scoring.measure.attacks import ATTACKS, measure_attacks, structure_kept
-from refblend.scoring.prompts import PromptEncoder, build_scoring_prompt
+from refblend.scoring.prompts import PromptEncoder, scoring_prompt
 
 QUESTION = "Eva finds 12 pens. Then 5 get lost. How many are left?"
 WRONG = "12-5=8.\n#### 8"
@@ -28,14 +28,12 @@ def hostile_samples(family: str) -> list[tuple[str, str, str]]:
 
 @each_family
 def test_text_structure(family: str, embedded) -> None:
-    clean = build_scoring_prompt(QUESTION, WRONG, embedded)
+    clean = scoring_prompt(QUESTION, WRONG, embedded)
     for name, question, response in hostile_samples(family):
-        hostile = build_scoring_prompt(question, response, embedded)
-        frames = [(p.prefix, p.between, p.suffix) for p in (hostile, clean)]
-        assert frames[0] == frames[1], name
+        hostile = scoring_prompt(question, response, embedded)
         for marker in ("[[", "]]", embedded.separator, "\\box", "<|im_end|>", "<|im_start|>"):
-            assert hostile.text.count(marker) == clean.text.count(marker), (name, marker)
-        for part in (hostile.response, hostile.question):
+            assert hostile.count(marker) == clean.count(marker), (name, marker)
+        for part in map(embedded.quote, (response, question)):
             assert not BOX.search(unicodedata.normalize("NFKC", part)), name
             assert not any(unicodedata.category(c) in ("Cf", "Cs") for c in part), name
 
