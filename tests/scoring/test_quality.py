@@ -10,7 +10,6 @@ from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import judge_config
 from refblend.scoring.measure.quality import (
     auc_within,
-    auc_within_interval,
     measure_quality,
     valid_within,
     with_written_scores,
@@ -87,8 +86,8 @@ def test_auc_within_questions_ignores_that_some_are_harder() -> None:
         ("c", 0.0, 0, True),
     ]
     frame = pd.DataFrame(rows, columns=["question", "expected", "label", "valid"])
-    assert auc_within(frame) == pytest.approx(1.5 / 3)
-    assert auc_within(frame[frame["question"] == "c"]) is None
+    assert auc_within(frame)["auc_within"] == pytest.approx(1.5 / 3)
+    assert auc_within(frame[frame["question"] == "c"])["auc_within"] is None
 
 
 def test_interval_of_auc_within_draws_questions_not_responses() -> None:
@@ -97,10 +96,10 @@ def test_interval_of_auc_within_draws_questions_not_responses() -> None:
     right = pd.DataFrame({"question": range(400), "expected": won * 1.0, "label": 1})
     wrong = pd.DataFrame({"question": range(400), "expected": 0.5, "label": 0})
     frame = pd.concat([right, wrong]).assign(valid=True)
-    low, high = auc_within_interval(frame) or (0.0, 0.0)
+    _, low, high = auc_within(frame).values()
     half = 1.96 * np.sqrt(won.mean() * (1 - won.mean()) / 400)
     assert (low, high) == pytest.approx((won.mean() - half, won.mean() + half), abs=0.005)
     # Twenty copies of every response are no more questions: the interval stays.
-    copies = auc_within_interval(pd.concat([frame] * 20))
-    assert copies == pytest.approx((low, high), abs=0.005)
-    assert auc_within_interval(frame[frame["question"] == 0]) is None
+    _, *copies = auc_within(pd.concat([frame] * 20)).values()
+    assert copies == pytest.approx([low, high], abs=0.005)
+    assert np.isnan(auc_within(frame[frame["question"] == 0])["auc_within_low"])

@@ -46,25 +46,25 @@ def with_example(**values: object) -> dict[str, object]:
     [
         (changed(colour="red"), "colour"),
         (changed(header=""), "header"),
-        (changed(header="Use \\box{1}"), "header: must not contain"),
-        (changed(instruction="Say something."), "instruction: must ask for exactly one"),
-        (changed(instruction="\\box{x} or \\box{x}"), "instruction: must ask for exactly one"),
+        (changed(header="Use \\box{1}"), "header must not contain"),
+        (changed(instruction="Say something."), "instruction must ask for exactly one"),
+        (changed(instruction="\\box{x} or \\box{x}"), "instruction must ask for exactly one"),
         (changed(compact_instruction="Go."), "compact_instruction"),
-        (changed(sample="[[{response}]]"), "sample: must contain"),
-        (changed(sample="{response} [[{question}]]"), "sample: must contain"),
+        (changed(sample="[[{response}]]"), "sample must contain"),
+        (changed(sample="{response} [[{question}]]"), "sample must contain"),
         (changed(sample="[[{question}]] [[{response}]]"), "response must come before"),
         (changed(sample="[[{response}]] [[{question}]] [[x"), "no other"),
-        (changed(sample="[[{response}]] [[{question}]] {other}"), "sample: must contain"),
+        (changed(sample="[[{response}]] [[{question}]] {other}"), "sample must contain"),
         (changed(separator="="), "separator"),
         (with_example(score=1.5), "examples.0.score"),
         (with_example(score=float("nan")), "examples.0.score"),
         (with_example(score=0.3), "reads as 1.0, but score is 0.3"),
-        (with_example(verdict="good"), "examples[1].verdict: must end with"),
-        (with_example(verdict="\\box{1.00} indeed"), "examples[1].verdict: must end with"),
+        (with_example(verdict="good"), "examples[1].verdict must end with"),
+        (with_example(verdict="\\box{1.00} indeed"), "examples[1].verdict must end with"),
         (with_example(verdict="\\box{7}"), "reads as 0.5"),
         (with_example(verdict="=== \\box{1}"), "contains the separator"),
-        (with_example(response="9]]"), "examples[1].response: contains"),
-        (with_example(question="<|im_end|>"), "examples[1].question: contains"),
+        (with_example(response="9]]"), "examples[1].response contains"),
+        (with_example(question="<|im_end|>"), "examples[1].question contains"),
     ],
 )
 def test_invalid_templates(content: dict[str, object], words: str, tmp_path: Path) -> None:
@@ -89,5 +89,5 @@ def test_all_problems_of_a_file_are_listed(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(changed(colour="red", header="", separator="=")))
     with pytest.raises(ScoringError) as caught:
         load_templates(path)
-    for words in ("colour: ", "header: ", "separator: "):
+    for words in ("unknown key colour", "header=", "separator="):
         assert words in str(caught.value)

@@ -7,11 +7,6 @@ EQUATION = re.compile(r"(?<!\d)(-?\d+)\s*([+\-*/])\s*(\d+)\s*=\s*(-?\d+)(?!\d)")
 operand has no sign."""
 
 
-def count_equations(text: str) -> int:
-    """How many equations the text states, right or wrong."""
-    return len(EQUATION.findall(text))
-
-
 def equations_true(text: str) -> list[bool]:
     """Whether each stated equation holds as arithmetic, in order."""
     holds = []

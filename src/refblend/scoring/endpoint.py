@@ -20,7 +20,7 @@ from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, plan_request
 from refblend.scoring.generative import TOP_LOGPROBS, answer_regex
 from refblend.scoring.judge import RequestJudge
-from refblend.scoring.parsing import parse_tokens
+from refblend.scoring.parsing import parse_score
 from refblend.scoring.prompts import CharacterEncoder
 from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import load_templates
@@ -166,17 +166,24 @@ class EndpointJudge(RequestJudge):
                 )
         if answer.thought:
             tokens = _last_tokens(tokens, len(text))
-        texts: list[str] = []
+        said = _Said()
+        ids = [said.add(token.token) for token in tokens]
+        top = [{said.add(t.token): t.logprob for t in token.top_logprobs or ()} for token in tokens]
+        return parse_score(text, ids, said, top, self.config.invalid_score, mode)
 
-        def known(piece: str) -> int:
-            texts.append(piece)
-            return len(texts) - 1
 
-        ids = [known(token.token) for token in tokens]
-        top = [{known(t.token): t.logprob for t in token.top_logprobs or ()} for token in tokens]
-        return parse_tokens(
-            text, ids or None, texts.__getitem__, top, self.config.invalid_score, mode
-        )
+class _Said:
+    """The tokens of an answer, decoded by their places: an endpoint gives texts and no ids."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def add(self, text: str) -> int:
+        self._texts.append(text)
+        return len(self._texts) - 1
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        return self._texts[ids[0]]
 
 
 def _last_tokens(tokens: Sequence[Token], length: int) -> list[Token]:

@@ -145,11 +145,6 @@ def parse_number(content: str) -> float | None:
     return None
 
 
-def in_range(value: float | None) -> bool:
-    """Whether ``value`` is a number in [0, 1]; false for NaN and None."""
-    return value is not None and 0.0 <= value <= 1.0
-
-
 def last_box(text: str) -> tuple[int, int] | None:
     """Start and end of the content of the last complete box, or None."""
     found = None
@@ -198,25 +193,9 @@ def parse_score(
 ) -> JudgeResult:
     """Score of a judge's decoded output, without the prompt; never raises, whatever it wrote.
 
-    The token-level parser needs ``token_ids`` and their tokenizer. ``top_logprobs`` has
+    The token-level parser needs ``token_ids`` and what decodes them. ``top_logprobs`` has
     log-probabilities of the likeliest token ids for each generated token.
     """
-    if not token_ids or tokenizer is None:
-        return parse_tokens(text, None, str, None, invalid_score, score_mode)
-
-    ids, text_of = [int(i) for i in token_ids], partial(piece, tokenizer)
-    return parse_tokens(text, ids, text_of, top_logprobs, invalid_score, score_mode)
-
-
-def parse_tokens(
-    text: str,
-    token_ids: Sequence[int] | None,
-    text_of: Callable[[int], str],
-    top_logprobs: TopLogprobs | None = None,
-    invalid_score: float = 0.5,
-    score_mode: ScoreMode = "text",
-) -> JudgeResult:
-    """:func:`parse_score` without a tokenizer: ``text_of`` gives the text of a token id."""
     value: float | None = None
     path: Literal["text", "token"] = "text"
     answer = answer_start(text)
@@ -225,15 +204,15 @@ def parse_tokens(
     box = last_box(text[answer:])
     if box is not None:
         value = parse_number(text[answer:][box[0] : box[1]])
-    pieces = None if token_ids is None else [text_of(i) for i in token_ids]
-    if pieces is not None and answer:
+    text_of = partial(piece, tokenizer)
+    pieces = [] if tokenizer is None else [text_of(int(i)) for i in token_ids or ()]
+    if pieces and answer:
         pieces, top_logprobs = _after_thought(pieces, top_logprobs)
-    if value is None and pieces is not None:
+    if value is None:
         value, path = _parse_pieces(pieces), "token"
-    if value is None or not in_range(value):
+    if value is None or not 0.0 <= value <= 1.0:  # NaN is not
         return JudgeResult(invalid_score, False, "default")
-    weighted = score_mode == "expected" or path == "token"
-    if weighted and pieces is not None and top_logprobs:
+    if pieces and top_logprobs and (score_mode == "expected" or path == "token"):
         expected = expected_score(pieces, top_logprobs, text_of, value)
         value = value if expected is None else expected
     return JudgeResult(abs(value), True, path)

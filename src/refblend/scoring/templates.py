@@ -20,10 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field
 
-from refblend.documents import MalformedError, parse_yaml, shorten
-from refblend.errors import ScoringError
+from refblend.config.base import Fraction, Section
+from refblend.config.loading import checked, read_yaml
+from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.parsing import parse_score
 from refblend.scoring.quote import QUOTE_CLOSE, QUOTE_OPEN, neutralise
 
@@ -36,23 +37,19 @@ PromptForm = Literal["full", "compact"]
 """With header and examples, or the short form for samples that would not fit otherwise."""
 
 
-class ScoringExample(BaseModel):
+class ScoringExample(Section):
     """One few-shot example: a sample and what the judge is to write about it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     question: Text
     response: Text
     verdict: Text
     """The judge's text, ending with ``\\box{score}``."""
-    score: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+    score: Fraction
     """The score that our parser must read from ``verdict``."""
 
 
-class ScoringTemplates(BaseModel):
-    """All texts of the scoring prompt; an unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class ScoringTemplates(Section):
+    """All texts of the scoring prompt."""
 
     header: Text
     """First lines of the full prompt."""
@@ -71,21 +68,17 @@ class ScoringTemplates(BaseModel):
     examples: tuple[ScoringExample, ...] = ()
     """Few-shot examples, in order; none is allowed."""
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "ScoringTemplates":
-        problems = _sample_problems(self.sample)
+    def _misfits(self) -> Iterator[str]:
+        yield from _sample_problems(self.sample)
         for name in ("instruction", "compact_instruction"):
             if getattr(self, name).count(BOX_DEMAND) != 1:
-                problems.append(f"{name}: must ask for exactly one {BOX_DEMAND}")
+                yield f"{name} must ask for exactly one {BOX_DEMAND}"
         for name in ("header", "compact_header"):
             if "\\box" in getattr(self, name):
-                problems.append(f"{name}: must not contain \\box; only the instruction asks for it")
+                yield f"{name} must not contain \\box: leave it to the instruction"
         for number, example in enumerate(self.examples, start=1):
-            found = _example_problems(example, self.separator)
-            problems += [f"examples[{number}].{problem}" for problem in found]
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
+            for problem in _example_problems(example, self.separator):
+                yield f"examples[{number}].{problem}"
 
     def frame(self, form: PromptForm) -> tuple[str, str, str]:
         """The three trusted texts around response and question: (prefix, between, suffix)."""
@@ -106,30 +99,28 @@ class ScoringTemplates(BaseModel):
         return neutralise(text, (self.separator, *special_tokens))
 
 
-def _sample_problems(sample: str) -> list[str]:
-    quoted = [f"{QUOTE_OPEN}{slot}{QUOTE_CLOSE}" for slot in (RESPONSE_SLOT, QUESTION_SLOT)]
-    if any(sample.count(q) != 1 for q in quoted) or sample.count("{") != 2:
-        return [f"sample: must contain {quoted[0]} and {quoted[1]} once each"]
-    problems = []
-    if sample.index(quoted[0]) > sample.index(quoted[1]):
-        problems.append("sample: the response must come before the question")
-    if sample.count(QUOTE_OPEN) != 2 or sample.count(QUOTE_CLOSE) != 2 or "\\box" in sample:
-        problems.append(f"sample: no other {QUOTE_OPEN}, {QUOTE_CLOSE} or \\box is allowed")
-    return problems
+def _sample_problems(sample: str) -> Iterator[str]:
+    response, question = (f"{QUOTE_OPEN}{s}{QUOTE_CLOSE}" for s in (RESPONSE_SLOT, QUESTION_SLOT))
+    if sample.count(response) != 1 or sample.count(question) != 1 or sample.count("{") != 2:
+        yield f"sample must contain {response} and {question} once each"
+    elif sample.index(response) > sample.index(question):
+        yield "in the sample the response must come before the question"
+    elif sample.count(QUOTE_OPEN) != 2 or sample.count(QUOTE_CLOSE) != 2 or "\\box" in sample:
+        yield f"in the sample no other {QUOTE_OPEN}, {QUOTE_CLOSE} or \\box is allowed"
 
 
 def _example_problems(example: ScoringExample, separator: str) -> Iterator[str]:
     for field in ("question", "response"):
         text = getattr(example, field)
         if neutralise(text, (separator,)) != text:
-            yield f"{field}: contains a quote, separator, \\box or special token"
+            yield f"{field} contains a quote, separator, \\box or special token"
     if example.verdict.count("\\box{") != 1 or not example.verdict.endswith("}"):
-        yield "verdict: must end with exactly one \\box{...}"
+        yield "verdict must end with exactly one \\box{...}"
     if separator in example.verdict:
-        yield "verdict: contains the separator"
+        yield "verdict contains the separator"
     read = parse_score(example.verdict)
     if not read.valid or abs(read.score - example.score) > 1e-9:
-        yield f"verdict: reads as {read.score}, but score is {example.score}"
+        yield f"verdict reads as {read.score}, but score is {example.score}"
 
 
 SHIPPED = {
@@ -152,23 +143,10 @@ def find_templates(judge: str | os.PathLike[str]) -> Path:
 
 
 def load_templates(source: str | os.PathLike[str]) -> ScoringTemplates:
-    """Templates by a name in ``SHIPPED`` or from a file; ScoringError lists all broken rules."""
+    """Templates by a name in ``SHIPPED`` or from a file; or ScoringError."""
     path = templates_file(source)
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8-sig"))
-        return ScoringTemplates.model_validate(content)
-    except ValidationError as error:
-        found = [
-            ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
-            for problem in error.errors()
-        ]
-        message = "; ".join(shorten(text.removeprefix("Value error, "), 600) for text in found)
-        raise ScoringError(
-            f"scoring templates {path}: {shorten(message, 2000)}",
-            f"Correct the file; {SHIPPED['default']} shows every key.",
-        ) from None
-    except (OSError, UnicodeDecodeError, MalformedError) as error:
-        raise ScoringError(
-            f"scoring templates {path}: cannot be read ({error})",
-            f"Give {' or '.join(SHIPPED)}, or a YAML file like {SHIPPED['default']}.",
-        ) from error
+        return checked(ScoringTemplates, read_yaml(path), f"{path}: ")
+    except ConfigError as error:
+        known = f"{' and '.join(SHIPPED)} are ours; {SHIPPED['default']} shows every key."
+        raise ScoringError(f"scoring templates {error.reason}", f"{error.remedy} {known}") from None

@@ -15,11 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
 from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.generative import GenerativeJudge
-from refblend.scoring.measure.quality import score_corpus
+from refblend.scoring.measure.quality import interval, score_corpus
 from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.quote import QUOTE_CLOSE, QUOTE_OPEN
 from refblend.seeding import derive_generator
@@ -63,7 +62,6 @@ ATTACKS = tuple(Attack(**row) for row in json.loads(SUITE.read_text(encoding="ut
 """The suite; names are unique."""
 
 NEUTRAL = "neutral"
-RESAMPLES = 2000
 
 
 def measure_attacks(
@@ -71,7 +69,7 @@ def measure_attacks(
     questions: Sequence[str],
     responses: Sequence[str],
     attacks: Sequence[Attack] = ATTACKS,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """How much each attack raises the judge's mean score over the neutral answers.
 
@@ -117,7 +115,7 @@ def _attacked(
 
 def _row(name: Any, part: pd.DataFrame, base: npt.NDArray[np.float64]) -> dict[str, Any]:
     scores = part["score"].to_numpy(float)
-    low, high = _interval(scores - base, str(name))
+    low, high = interval([scores - base], np.mean, derive_generator("lift", str(name)))
     return {
         "attack": name,
         "family": part["family"].iloc[0],
@@ -132,20 +130,6 @@ def _row(name: Any, part: pd.DataFrame, base: npt.NDArray[np.float64]) -> dict[s
         "clipped_rate": float(part["clipped"].mean()),
         "structure_changed": int((~part["structure_kept"]).sum()),
     }
-
-
-def _interval(differences: npt.NDArray[np.float64], name: str) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of the mean; NaN for one value."""
-    if len(differences) < 2:
-        return float("nan"), float("nan")
-    found = stats.bootstrap(
-        (differences,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=derive_generator("lift", name),
-    ).confidence_interval
-    return float(found.low), float(found.high)
 
 
 def structure_kept(request: ScoringRequest, encoder: PromptEncoder) -> bool:

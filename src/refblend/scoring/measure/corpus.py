@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from refblend.data.equations import count_equations
+from refblend.data.equations import EQUATION
 from refblend.data.schema import PromptRow, read_records
 from refblend.documents import show
 from refblend.errors import DataError
@@ -84,7 +84,7 @@ def corpus_from_rows(
                     "question": row.question,
                     "response": text,
                     "label": int(right),
-                    "worked": count_equations(text) > 0,
+                    "worked": EQUATION.search(text) is not None,
                     "kind": kind,
                     "length": length or "plain",
                     "difficulty": _difficulty(row),
@@ -201,7 +201,7 @@ def read_corpus(path: str | Path) -> pd.DataFrame:
             difficulty=frame["steps"].map(len),
         ).drop(columns=["right", "steps"])
     if "worked" not in frame:
-        frame["worked"] = [count_equations(text) > 0 for text in frame["response"]]
+        frame["worked"] = [EQUATION.search(text) is not None for text in frame["response"]]
     check_corpus(frame, str(path))
     return frame.assign(worked=frame["worked"].astype(bool))
 

@@ -6,7 +6,8 @@ one generation per response: the score as written is parsed again from the judge
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,13 @@ from refblend.ppo.metrics import (
 )
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import Judge
-from refblend.scoring.measure.corpus import check_corpus
 from refblend.scoring.parsing import parse_score
 from refblend.scoring.prompts import encode_plain
+from refblend.scoring.result import JudgeResult
 from refblend.seeding import derive_seed
 
 RESULT_COLUMNS = (
-    "score",
-    "valid",
-    "path",
-    "raw",
-    "latency_s",
-    "template",
-    "clipped",
-    "prompt_tokens",
-    "new_tokens",
+    *(f.name for f in fields(JudgeResult) if f.name != "prompt_tokens_unclipped"),
     "response_chars",
 )
 """Columns that scoring adds to a corpus."""
@@ -50,7 +43,7 @@ def score_corpus(
     judge: Judge,
     corpus: pd.DataFrame,
     batch_size: int = 256,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> pd.DataFrame:
     """The corpus in its order with the judge's results; ``progress`` is told how many are done."""
     questions, responses = corpus["question"].tolist(), corpus["response"].tolist()
@@ -59,8 +52,7 @@ def score_corpus(
         rows = range(start, min(start + batch_size, len(questions)))
         seeds = [derive_seed(0, "judge", row) for row in rows]
         results += judge.score([questions[i] for i in rows], [responses[i] for i in rows], seeds)
-        if progress is not None:
-            progress(len(results))
+        progress(len(results))
     columns = {name: [getattr(r, name) for r in results] for name in RESULT_COLUMNS[:-1]}
     return corpus.assign(**columns, response_chars=[len(text) for text in responses])
 
@@ -72,33 +64,23 @@ def reliability_table(scored: pd.DataFrame, by: str = "score", bins: int = 10) -
     """
     valid = scored[scored["valid"]]
     places = np.clip(np.floor(valid[by].to_numpy(float) * bins), 0, bins - 1).astype(int)
-    rows = []
-    for place in sorted(set(places.tolist())):
-        inside = valid[places == place]
-        rows.append(
-            {
-                "low": place / bins,
-                "high": (place + 1) / bins,
-                "count": len(inside),
-                "score": float(inside[by].mean()),
-                "accuracy": float(inside["label"].mean()),
-            }
-        )
+    rows = [
+        (place / bins, (place + 1) / bins, len(inside), inside[by].mean(), inside["label"].mean())
+        for place, inside in valid.groupby(places)
+    ]
     return pd.DataFrame(rows, columns=["low", "high", "count", "score", "accuracy"])
 
 
 def score_histogram(scored: pd.DataFrame, by: str = "score", bins: int = 20) -> pd.DataFrame:
     """Counts of the valid values of ``by``: columns ``low``, ``high``, ``label``, ``count``."""
     edges = np.linspace(0.0, 1.0, bins + 1)
-    rows = []
+    parts = []
     for label in (0, 1):
         chosen = scored.loc[scored["valid"] & (scored["label"] == label), by]
         counts, _ = np.histogram(chosen.to_numpy(float), bins=edges)
-        rows += [
-            {"low": float(low), "high": float(high), "label": label, "count": int(count)}
-            for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
-        ]
-    return pd.DataFrame(rows)
+        part = {"low": edges[:-1], "high": edges[1:], "label": label, "count": counts}
+        parts.append(pd.DataFrame(part))
+    return pd.concat(parts, ignore_index=True)
 
 
 def judge_metrics(group: pd.DataFrame) -> dict[str, Any]:
@@ -135,13 +117,12 @@ def discrimination(scored: pd.DataFrame, by: str) -> pd.DataFrame:
 def with_length_bins(scored: pd.DataFrame) -> pd.DataFrame:
     """``length_bin`` added: equal shares of the responses by length, e.g. ``12–40 characters``."""
     lengths = scored["response_chars"]
-    quantiles = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round())
-    if len(quantiles) < 2:
-        return scored.assign(length_bin=f"{int(quantiles[0])} characters")
-    places = np.clip(np.searchsorted(quantiles, lengths, side="right") - 1, 0, len(quantiles) - 2)
-    names = [f"{int(low)}–{int(high)} characters" for low, high in itertools.pairwise(quantiles)]
-    ordered = pd.Categorical.from_codes(places.tolist(), categories=names, ordered=True)
-    return scored.assign(length_bin=ordered)
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)).round())
+    if len(edges) < 2:
+        return scored.assign(length_bin=f"{int(edges[0])} characters")
+    names = [f"{int(low)}–{int(high)} characters" for low, high in itertools.pairwise(edges)]
+    edges[-1] += 1  # the longest response belongs to the last bin
+    return scored.assign(length_bin=pd.cut(lengths, edges, right=False, labels=names))
 
 
 FORMS = {"few_shot": True, "compact": False}
@@ -155,20 +136,18 @@ KINDS = {"written": "score", "expected": "expected"}
 def measure_quality(
     judge: GenerativeJudge,
     corpus: pd.DataFrame,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> tuple[dict[str, dict[str, Any]], pd.DataFrame]:
     """Score the corpus in both forms; the judge's options but form and score mode are kept.
 
     Returns form → :func:`quality_report`, and the scored responses with a column ``form``.
     """
-    check_corpus(corpus)
     reports: dict[str, dict[str, Any]] = {}
     samples: list[pd.DataFrame] = []
     for name, few_shot in FORMS.items():
         asked = judge.asked(few_shot=few_shot, score_mode="expected")
-        before = len(samples) * len(corpus)
-        report = None if progress is None else (lambda n, before=before: progress(before + n))
-        scored = score_corpus(asked, corpus, progress=report)
+        done = len(samples) * len(corpus)
+        scored = score_corpus(asked, corpus, progress=lambda n, done=done: progress(done + n))
         scored = with_written_scores(scored, judge.tokenizer, judge.config.invalid_score)
         reports[name] = {"few_shot": few_shot} | quality_report(
             scored, judge.tokenizer, judge.config.scoring.max_new_tokens
@@ -205,9 +184,7 @@ def quality_report(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) ->
         report["auc_worked"] = worked.get("auc")
         report["auc_expected_worked"] = worked.get("auc_expected")
     if scored["question"].duplicated().any():
-        report["auc_within"] = auc_within(scored)
-        low, high = auc_within_interval(scored) or (None, None)
-        report |= {"auc_within_low": low, "auc_within_high": high}
+        report |= auc_within(scored)
     if "target" in scored:
         error = np.abs(scored["score"] - scored["target"].to_numpy(float))
         report["mean_absolute_error"] = float(error.mean())
@@ -232,41 +209,38 @@ def misjudged(scored: pd.DataFrame) -> pd.DataFrame:
     return highest.drop_duplicates("question")[columns].head(EXAMPLES).reset_index(drop=True)
 
 
-def auc_within(scored: pd.DataFrame) -> float | None:
+def auc_within(scored: pd.DataFrame) -> dict[str, float | None]:
     """AUC of the expected scores among the responses to the same question, all pairs together.
 
-    This is what a policy trained on groups sees of a judge. None without a mixed question.
+    This is what a policy trained on groups sees of a judge; None without a mixed question. The
+    bounds are those of its 95 % bootstrap interval over questions.
     """
-    aucs, pairs = _within_questions(scored)
-    return _pooled(aucs, pairs) if len(aucs) else None
-
-
-def auc_within_interval(scored: pd.DataFrame) -> tuple[float, float] | None:
-    """95 % bootstrap interval of :func:`auc_within` over questions; None with fewer than two."""
-    aucs, pairs = _within_questions(scored)
-    if len(aucs) < 2:
-        return None
-    found = stats.bootstrap(
-        (aucs, pairs),
-        _pooled,
-        paired=True,
-        vectorized=True,
-        n_resamples=2_000,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return float(found.low), float(found.high)
-
-
-def _within_questions(scored: pd.DataFrame) -> tuple[Numbers, Numbers]:
-    """Each mixed question's AUC, and its number of pairs of a right and a wrong response."""
     valid = scored[scored["valid"]]
     columns = (valid[name].to_numpy() for name in ("expected", "label", "question"))
-    return grouped_auc(*columns)
+    aucs, pairs = grouped_auc(*columns)
+
+    def pooled(aucs: Numbers, pairs: Numbers, axis: int = -1) -> Any:
+        return (aucs * pairs).sum(axis) / pairs.sum(axis)
+
+    rng = np.random.default_rng(0)
+    low, high = interval((aucs, pairs), pooled, rng, paired=True, vectorized=True)
+    auc = pooled(aucs, pairs) if len(aucs) else None
+    return {"auc_within": auc, "auc_within_low": low, "auc_within_high": high}
 
 
-def _pooled(aucs: Numbers, pairs: Numbers, axis: int = -1) -> Any:
-    return (aucs * pairs).sum(axis) / pairs.sum(axis)
+def interval(
+    values: Sequence[Numbers],
+    statistic: Callable[..., Any],
+    rng: np.random.Generator,
+    **options: bool,
+) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of a statistic; NaN for fewer than two values."""
+    if len(values[0]) < 2:
+        return float("nan"), float("nan")
+    found = stats.bootstrap(
+        values, statistic, n_resamples=2_000, method="percentile", rng=rng, **options
+    ).confidence_interval
+    return float(found.low), float(found.high)
 
 
 def valid_within(scored: pd.DataFrame, tokenizer: Any, max_new_tokens: int) -> dict[str, float]:

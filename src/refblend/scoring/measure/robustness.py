@@ -13,7 +13,6 @@ import pandas as pd
 from refblend.config.scoring import ScoringConfig
 from refblend.ppo.metrics import expected_calibration_error, roc_auc
 from refblend.scoring.generative import GenerativeJudge
-from refblend.scoring.measure.corpus import check_corpus
 from refblend.scoring.measure.quality import FORMS, score_corpus
 
 WARM_UP = 32
@@ -32,7 +31,7 @@ ARMS: dict[tuple[str, str], dict[str, Any]] = {
 def run_robustness(
     judge: GenerativeJudge,
     corpus: pd.DataFrame,
-    progress: Callable[[int, str], None] | None = None,
+    progress: Callable[[int, str], None] = lambda done, arm: None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Score the corpus under all :data:`ARMS`, those with equal settings once;
     ScoringError without room to answer.
@@ -40,7 +39,6 @@ def run_robustness(
     Returns a row per arm (see :func:`arm_row`), and the scored samples of all arms with
     ``experiment`` and ``arm`` columns. ``progress`` is told how many are done, and the arm.
     """
-    check_corpus(corpus)
     rows: list[dict[str, Any]] = []
     samples: list[pd.DataFrame] = []
     known: dict[str, tuple[pd.DataFrame, float]] = {}
@@ -51,12 +49,11 @@ def run_robustness(
         settings = asked.config.model_dump_json()
         if settings not in known:
             asked.begin_run()  # else an arm would be served the prompts of the one before it
-            report = None
-            if progress is not None:
-                before = len(rows) * len(corpus)
-                report = lambda n, at=before, name=arm: progress(at + n, name)  # noqa: E731
+            done = len(rows) * len(corpus)
             start = time.perf_counter()
-            scored = score_corpus(asked, corpus, progress=report)
+            scored = score_corpus(
+                asked, corpus, progress=lambda n, done=done, arm=arm: progress(done + n, arm)
+            )
             known[settings] = scored, time.perf_counter() - start
         scored, seconds = known[settings]
         names = {"experiment": experiment, "arm": arm}
