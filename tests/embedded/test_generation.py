@@ -1,14 +1,10 @@
-import itertools
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refblend.embedded import generation
-from refblend.embedded.actor_quality import pass_at_k
 
 PROMPTS = [[5, 6, 7, 8], [9], [10, 11, 12, 13, 14, 15, 16], [20, 21]]
 
@@ -56,13 +52,3 @@ def test_entropies_are_those_of_the_tempered_distribution(model, tokenizer) -> N
         expected = torch.distributions.Categorical(logits=logits / 0.7).entropy().tolist()
         assert output.entropies == pytest.approx(expected, abs=1e-4)
         assert output.mean_entropy == pytest.approx(sum(expected) / len(expected), abs=1e-4)
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=6), st.integers(1, 5))
-def test_pass_at_k_is_the_share_of_subsets_with_a_hit(counts, k) -> None:
-    shares = []
-    for count in counts:
-        samples = [True] * count + [False] * (5 - count)
-        subsets = list(itertools.combinations(samples, k))
-        shares.append(sum(any(subset) for subset in subsets) / len(subsets))
-    assert pass_at_k(counts, 5, k) == pytest.approx(sum(shares) / len(shares))

@@ -12,7 +12,7 @@ from refblend.data.equations import equations_true
 from refblend.data.gsm8k import INSTRUCTION
 from refblend.data.schema import PromptRow
 from refblend.embedded import prepare
-from refblend.embedded.actor import encode_example, train_actor
+from refblend.embedded.actor import taught, train_actor
 from refblend.embedded.architecture import build_model, fingerprint_of, load_model, save_model
 from refblend.embedded.judge_data import build_pairs
 from refblend.embedded.judge_format import label_of
@@ -131,9 +131,10 @@ def test_the_pretrained_model_and_its_problems_are_part_of_the_fingerprint(recip
 
 def test_bfloat16_passes_keep_float32_weights(recipe, tokenizer) -> None:
     """Updates smaller than bfloat16 can hold beside a weight still add up."""
+    prompt = tokenizer("1 + 1 =")["input_ids"]
 
     def stream(number: int) -> Any:
-        return encode_example(tokenizer, "1 + 1 =", f"1+1=2.\n#### {2 + number % 2}")
+        return taught(tokenizer, prompt, f"1+1=2.\n#### {2 + number % 2}")
 
     trained = {}
     for bfloat16 in (False, True):

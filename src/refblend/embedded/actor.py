@@ -9,7 +9,6 @@ import numpy as np
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.architecture import (
     build_model,
-    count_parameters,
     fingerprint_of,
     load_model,
     save_model,
@@ -21,19 +20,21 @@ from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
 from refblend.embedded.sft import Example, TrainingResult, train
 from refblend.seeding import derive_generator
 
-Render = Callable[[Any, Problem], str]
 
-
-def encode_example(
-    tokenizer: Any, prompt: str, answer: str, weights: list[float] | None = None
+def taught(
+    tokenizer: Any,
+    prompt_ids: list[int],
+    answer: str,
+    weigh: Callable[[list[int]], list[float]] = lambda ids: [1.0] * len(ids),
+    n_shared: int = 0,
 ) -> Example:
-    """A one-turn conversation; ``weights`` are of the answer's tokens in the loss, 1 by default."""
-    prompt_ids = encode_chat(tokenizer, [{"role": "user", "content": prompt}])
+    """A prompt with the answer that is learned; ``weigh`` gives the weights of its tokens."""
     answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
-    answer_weights = [1.0] * len(answer_ids) if weights is None else weights
+    weights = weigh(answer_ids)
     return Example(
-        prompt_ids + answer_ids + [tokenizer.eos_token_id],
-        [0.0] * len(prompt_ids) + answer_weights + answer_weights[-1:],
+        [*prompt_ids, *answer_ids, tokenizer.eos_token_id],
+        [0.0] * len(prompt_ids) + weights + weights[-1:],
+        n_shared,
     )
 
 
@@ -54,7 +55,7 @@ def training_problems(recipe: EmbeddedConfig) -> Callable[[np.random.Generator],
 
 
 def demonstration_stream(
-    recipe: EmbeddedConfig, tokenizer: Any, phase: str, render: Render
+    recipe: EmbeddedConfig, tokenizer: Any, phase: str, render: Callable[[Any, Problem], str]
 ) -> Callable[[int], Example]:
     """Example ``i``: a problem of the train split with its demonstration, a function of ``i``."""
     draw = training_problems(recipe)
@@ -62,7 +63,8 @@ def demonstration_stream(
     def example(number: int) -> Example:
         rng = derive_generator(recipe.actor.seed, "actor", phase, number)
         problem = draw(rng)
-        return encode_example(tokenizer, problem.prompt, render(rng, problem))
+        prompt = encode_chat(tokenizer, [{"role": "user", "content": problem.prompt}])
+        return taught(tokenizer, prompt, render(rng, problem))
 
     return example
 
@@ -78,23 +80,19 @@ def train_actor(
         else build_model(recipe.architecture, tokenizer, actor.seed)
     )
 
-    def run(phase: PhaseRecipe, name: str, render: Render) -> TrainingResult:
+    def run(phase: PhaseRecipe, name: str, render: Callable[[Any, Problem], str]) -> TrainingResult:
         stream = demonstration_stream(recipe, tokenizer, name, render)
         return train(model, stream, phase, f"actor {name}", recipe.bfloat16)[0]
 
     def save(path: Path, what: str, steps: int) -> None:
-        facts = {
-            "fingerprint": fingerprint_of(recipe, tokenizer, what),
-            "parameters": count_parameters(model),
-            "steps": steps,
-        }
+        made_from = fingerprint_of(recipe, tokenizer, what)
+        facts = {"fingerprint": made_from, "parameters": model.num_parameters(), "steps": steps}
         save_model(path, model, tokenizer, facts)
 
-    def sloppy(rng: Any, problem: Problem) -> str:
-        return sloppy_solution(rng, problem, actor)
-
-    clean_result = run(actor.clean, "clean", lambda _, problem: problem.solution)
+    clean = run(actor.clean, "clean", lambda _, problem: problem.solution)
     save(clean_out, "actor_clean", actor.clean.steps)
-    sloppy_result = run(actor.sloppy, "sloppy", sloppy) if actor.sloppy else None
+    sloppy = actor.sloppy and run(
+        actor.sloppy, "sloppy", lambda rng, problem: sloppy_solution(rng, problem, actor)
+    )
     save(out, "actor", (actor.sloppy or actor.clean).steps)
-    return clean_result, sloppy_result
+    return clean, sloppy

@@ -95,11 +95,6 @@ def save_model(
     temporary.rename(path)
 
 
-def count_parameters(model: Any) -> int:
-    """Number of trainable parameters, tied ones counted once."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 _PARTS: dict[str, tuple[str, ...]] = {
     "actor_clean": ("data.difficulty", "data.long_share", "architecture", "actor.clean"),
     "actor": ("data.difficulty", "data.long_share", "architecture", "actor"),

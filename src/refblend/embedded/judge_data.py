@@ -95,30 +95,21 @@ def corrupt_response(rng: np.random.Generator, problem: Problem) -> str:
     wrong = wrong if wrong >= 0 else problem.answer + 1
     if kind == 0:  # right steps, wrong final answer
         return render_solution(equations, wrong)
-    if kind == 1:  # no steps, wrong answer
-        return render_solution([], wrong)
-    if kind == 2:  # wrong steps, their own answer
+    if kind in (1, 4):  # no steps; a wrong or the right answer
+        return render_solution([], wrong if kind == 1 else problem.answer)
+    if kind in (2, 3):  # wrong steps; their own or the right answer
         chain = corrupt_steps(rng, problem.steps, 0.6)
-        return render_solution([step.equation for step in chain], chain[-1].result)
-    if kind == 3:  # wrong steps, right answer
-        chain = corrupt_steps(rng, problem.steps, 0.6)
-        return render_solution([step.equation for step in chain], problem.answer)
-    if kind == 4:  # no steps, right answer
-        return render_solution([], problem.answer)
+        answer = chain[-1].result if kind == 2 else problem.answer
+        return render_solution([step.equation for step in chain], answer)
     if kind == 5:  # the gold solution among filler
         return rambling_solution(rng, problem, 0.0, 0.5)
     if kind == 6:  # a step left out
         del equations[int(rng.integers(len(equations)))]
         return render_solution(equations, problem.answer if rng.random() < 0.5 else wrong)
-    return _unusable(rng, problem)
-
-
-def _unusable(rng: np.random.Generator, problem: Problem) -> str:
-    """Without a final answer: cut off, empty, the question, or a repetition."""
+    # no final answer: empty, cut off, the question, or a repetition
     solution = problem.solution.split("####")[0].rstrip()
-    return ["", solution, problem.question, " ".join([solution] * int(rng.integers(2, 5)))][
-        int(rng.integers(4))
-    ]
+    repeated = " ".join([solution] * int(rng.integers(2, 5)))
+    return ["", solution, problem.question, repeated][int(rng.integers(4))]
 
 
 def _sample(

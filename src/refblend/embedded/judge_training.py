@@ -5,14 +5,16 @@ weak and strong from medium, with the optimiser's state: the chain equals one lo
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
-from refblend.embedded.actor import encode_example
-from refblend.embedded.architecture import count_parameters, fingerprint_of, load_model, save_model
+from refblend.data.tokenizer import encode_chat
+from refblend.embedded.actor import taught
+from refblend.embedded.architecture import fingerprint_of, load_model, save_model
 from refblend.embedded.judge_data import Pair, read_pairs
 from refblend.embedded.judge_format import copy_answer, render_comparison, render_verdict
 from refblend.embedded.recipe import STRENGTHS, EmbeddedConfig, PhaseRecipe, Strength
@@ -24,10 +26,8 @@ from refblend.scoring.prompts import PromptEncoder
 from refblend.scoring.templates import TEMPLATES_IN_JUDGE, ScoringTemplates, load_templates
 from refblend.seeding import derive_generator
 
-_DRILL_PROMPT = "Compare {own} with {other}."
 
-
-def verdict_weights(tokenizer: Any, verdict_ids: Sequence[int], box_weight: float) -> list[float]:
+def verdict_weights(tokenizer: Any, box_weight: float, verdict_ids: Sequence[int]) -> list[float]:
     """Weight 1 for the judge's own chain, ``box_weight`` for what depends on the response."""
     weights: list[float] = []
     text = ""
@@ -44,30 +44,27 @@ def pair_stream(
     """Example ``i``: a pair in one form of the scoring prompt, or a drill that only compares."""
     settings = recipe.judge
     encoder = PromptEncoder(tokenizer, templates)
+    weigh = partial(verdict_weights, tokenizer, settings.box_weight)
 
     def example(number: int) -> Example:
         rng = derive_generator(settings.seed, "judge", number)
         pair = pairs[int(rng.integers(len(pairs)))]
         few_shot = bool(rng.random() < settings.few_shot_share)
         if rng.random() < settings.drill_share:
-            return _drill(rng, tokenizer, recipe.data.difficulty.value_max, settings.box_weight)
+            question, verdict = _drill(rng, recipe.data.difficulty.value_max)
+            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}])
+            return taught(tokenizer, prompt, verdict, weigh)
         encoded = encoder.encode(
             pair.problem.question, pair.response, "full" if few_shot else "compact"
         )
-        prompt_ids = encoded.ids
         verdict = render_verdict(pair.problem, pair.response)
-        verdict_ids = tokenizer(verdict, add_special_tokens=False)["input_ids"]
-        weights = verdict_weights(tokenizer, verdict_ids, settings.box_weight)
-        return Example(
-            [*prompt_ids, *verdict_ids, tokenizer.eos_token_id],
-            [0.0] * len(prompt_ids) + weights + [settings.box_weight],
-            n_shared=len(encoded.frame.prefix) if few_shot else 0,
-        )
+        n_shared = len(encoded.frame.prefix) if few_shot else 0
+        return taught(tokenizer, encoded.ids, verdict, weigh, n_shared)
 
     return example
 
 
-def _drill(rng: Any, tokenizer: Any, value_max: int, box_weight: float) -> Example:
+def _drill(rng: Any, value_max: int) -> tuple[str, str]:
     own = int(rng.integers(0, value_max + 1))
     near = own + int(rng.integers(-3, 4))
     other = max(0, near) if rng.random() < 0.5 else int(rng.integers(0, value_max + 1))
@@ -75,10 +72,8 @@ def _drill(rng: Any, tokenizer: Any, value_max: int, box_weight: float) -> Examp
         other = own
     score = "1.00" if own == other else "0.05"
     comparison = render_comparison(str(own), str(other))
-    answer = f"{copy_answer(str(other))};{own}:{comparison}\\box{{{score}}}"
-    answer_ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
-    weights = verdict_weights(tokenizer, answer_ids, box_weight)
-    return encode_example(tokenizer, _DRILL_PROMPT.format(own=own, other=other), answer, weights)
+    verdict = f"{copy_answer(str(other))};{own}:{comparison}\\box{{{score}}}"
+    return f"Compare {own} with {other}.", verdict
 
 
 def train_judge(
@@ -121,7 +116,7 @@ def train_judge(
         "chain": fingerprint,
         "strength": strength,
         "steps": schedule.steps,
-        "parameters": count_parameters(model),
+        "parameters": model.num_parameters(),
     }
     save_model(out, model, tokenizer, facts, extra=save_companions)
     return result

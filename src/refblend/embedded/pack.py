@@ -38,7 +38,8 @@ def pack_models(folder: Path, recipe: EmbeddedConfig, target: Path) -> None:
     missing = [name for name in PARTS if not (folder / name).is_dir()]
     if missing:
         raise ModelError(f"{folder} lacks {', '.join(missing)}", "Call `snakemake prepare` first.")
-    record = json.dumps(_record(recipe), indent=2, sort_keys=True).encode()
+    made = {"recipe": _what_makes_models(recipe), "numerics": versions(*PURPOSES)}
+    record = json.dumps(made | circumstances(), indent=2, sort_keys=True).encode()
     described = tarfile.TarInfo(RECORD_NAME)
     described.size = len(record)
     with atomic_path(target) as path, tarfile.open(path, "w:xz") as archive:
@@ -74,11 +75,6 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
 def _without_optimizer(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     """Only the next strength's training needs it, and all strengths are packed."""
     return None if Path(member.name).name == OPTIMIZER_FILE else member
-
-
-def _record(recipe: EmbeddedConfig) -> dict[str, Any]:
-    made = {"recipe": _what_makes_models(recipe), "numerics": versions(*PURPOSES)}
-    return made | circumstances()
 
 
 def _what_makes_models(recipe: EmbeddedConfig) -> dict[str, Any]:

@@ -11,8 +11,6 @@ from refblend.data.gsm8k import INSTRUCTION
 from refblend.data.reasoning_gym import make_splits, reasoning_gym
 from refblend.data.schema import PromptRow
 from refblend.embedded.problems import (
-    DATA_SOURCE,
-    SANITY_SOURCE,
     SPLITS,
     Difficulty,
     Problem,
@@ -29,7 +27,7 @@ def problem_row(problem: Problem, index: int, split: Split) -> PromptRow:
     """A generated problem as a prompt row; the question alone is the prompt."""
     return PromptRow(
         index=index,
-        data_source=SANITY_SOURCE if split == "sanity" else DATA_SOURCE,
+        data_source="refblend/sanity" if split == "sanity" else "refblend/arithmetic",
         messages=[{"role": "user", "content": problem.question}],
         question=problem.question,
         ground_truth=str(problem.answer),
@@ -68,13 +66,9 @@ def sum_rows(recipe: EmbeddedConfig) -> dict[str, list[PromptRow]]:
     assert recipe.pretrained is not None, "the caller has looked"
     counts = {split: getattr(recipe.data, f"{split}_rows") for split in SPLITS}
     held_out = max(count for split, count in counts.items() if split != "train")
-    options, seed, outside = (
-        recipe.pretrained.task,
-        recipe.data.seed,
-        recipe.pretrained.outside_task,
-    )
+    task, seed, outside = recipe.pretrained.task, recipe.data.seed, recipe.pretrained.outside_task
     with reasoning_gym() as gym:
-        rows = make_splits(gym, TASK, counts["train"], held_out, seed, options)
+        rows = make_splits(gym, TASK, counts["train"], held_out, seed, task)
         rows["sanity"] = make_splits(gym, outside, 1, counts["sanity"], seed, {})["sanity"]
     return {split: rows[split][: counts[split]] for split in SPLITS}
 

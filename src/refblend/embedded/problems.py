@@ -17,18 +17,9 @@ from refblend.errors import DataError
 from refblend.seeding import derive_generator, derive_seed
 
 Split = Literal["train", "validation", "test", "sanity"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test", "sanity")
-_SPLIT_BOUNDS: tuple[tuple[int, Split], ...] = (
-    (70, "train"),
-    (80, "validation"),
-    (95, "test"),
-    (100, "sanity"),
-)
-
+_SPLIT_BOUNDS: dict[Split, int] = {"train": 70, "validation": 80, "test": 95, "sanity": 100}
+SPLITS = tuple(_SPLIT_BOUNDS)
 _GIVE_UP_AFTER = 2000  # draws in a row without a new problem
-
-DATA_SOURCE = "refblend/arithmetic"
-SANITY_SOURCE = "refblend/sanity"
 
 
 class Difficulty(Section):
@@ -100,20 +91,15 @@ class Problem:
 
     @property
     def split(self) -> Split:
-        """The only split that this problem may appear in."""
-        return split_of(self.key)
+        """The only one that this problem may appear in: 70 / 10 / 15 / 5 per cent, by a hash."""
+        bucket = derive_seed("split", self.key) % 100
+        return next(name for name, bound in _SPLIT_BOUNDS.items() if bucket < bound)
 
 
 def render_solution(equations: list[str], answer: int | str) -> str:
     """The text of a solution: sentences of equations, a line break and ``#### answer``."""
     worked = " ".join(f"{equation}." for equation in equations)
     return f"{worked}\n#### {answer}" if worked else f"#### {answer}"
-
-
-def split_of(key: str) -> Split:
-    """The split of a problem key: a stable hash, 70 / 10 / 15 / 5 per cent."""
-    bucket = derive_seed("split", key) % 100
-    return next(name for bound, name in _SPLIT_BOUNDS if bucket < bound)
 
 
 def _draw_step(rng: np.random.Generator, value: int, level: Difficulty) -> Step | None:

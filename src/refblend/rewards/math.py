@@ -21,7 +21,6 @@ from typing import Any
 
 from refblend.errors import ConfigError, DataError
 from refblend.rewards.gsm8k import Method
-from refblend.rewards.result import RewardResult
 
 _SECONDS = 5
 """Time limit of one parse or comparison; what takes longer, such as a tower of powers, is wrong."""
@@ -66,13 +65,6 @@ def extract_boxed(text: str) -> str | None:
         if depth == 0:
             return rest[1:end].strip() or None
     return None
-
-
-def answer_score(solution_str: str, ground_truth: str, method: Method) -> RewardResult:
-    """Both scores of a response, and the one of the training reward."""
-    strict = compute_score(solution_str, ground_truth, "strict")
-    flexible = strict or compute_score(solution_str, ground_truth, "flexible")
-    return RewardResult(strict if method == "strict" else flexible, strict, flexible)
 
 
 def _boxed(answer: str) -> str:

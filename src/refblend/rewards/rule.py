@@ -111,9 +111,11 @@ def numeric_answer(solution_str: str, ground_truth: str, method: Method) -> Rewa
 
 def mathematical_answer(solution_str: str, ground_truth: str, method: Method) -> RewardResult:
     """1 for an answer equal as mathematics and 0 otherwise, see :mod:`refblend.rewards.math`."""
-    from refblend.rewards.math import answer_score
+    from refblend.rewards.math import compute_score as equal
 
-    return answer_score(solution_str, ground_truth, method)
+    strict = equal(solution_str, ground_truth, "strict")
+    flexible = strict or equal(solution_str, ground_truth, "flexible")
+    return RewardResult(strict if method == "strict" else flexible, strict, flexible)
 
 
 RULES: dict[str, RuleFunction] = {

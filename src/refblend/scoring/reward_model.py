@@ -23,6 +23,7 @@ from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, clip_part
 from refblend.scoring.judge import RequestJudge
 from refblend.scoring.prompts import (
     EncodedPrompt,
+    Frame,
     encode_plain,
     encode_untrusted,
     frame_around,
@@ -33,27 +34,18 @@ from refblend.scoring.result import JudgeResult
 _MARKS = ("RefblendQuestionMark", "RefblendResponseMark")
 
 
-class ConversationEncoder:
-    """Encodes question and response as two turns; ModelError if the chat template does not."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        _, self.special_ids = special_tokens(tokenizer)
-        self.seam = encode_plain(tokenizer, " ")
-        turns = zip(("user", "assistant"), _MARKS, strict=True)
-        messages = [{"role": role, "content": mark} for role, mark in turns]
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-        frame = frame_around(tokenizer, text, _MARKS)
-        if frame is None:
-            raise ModelError(
-                "the reward model's chat template does not show both turns exactly once",
-                "Give a reward model whose chat template renders question and answer.",
-            )
-        self.frame = frame
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        """The ids of one turn."""
-        return encode_untrusted(self.tokenizer, text, self.special_ids)
+def conversation_frame(tokenizer: Any) -> Frame:
+    """The chat template around question and response; ModelError if it does not show both."""
+    turns = zip(("user", "assistant"), _MARKS, strict=True)
+    messages = [{"role": role, "content": mark} for role, mark in turns]
+    text = tokenizer.apply_chat_template(messages, tokenize=False)
+    frame = frame_around(tokenizer, text, _MARKS)
+    if frame is None:
+        raise ModelError(
+            "the reward model's chat template does not show both turns exactly once",
+            "Give a reward model whose chat template renders question and answer.",
+        )
+    return frame
 
 
 class RewardModelJudge(RequestJudge):
@@ -62,13 +54,16 @@ class RewardModelJudge(RequestJudge):
     def __init__(self, model: Any, tokenizer: Any, config: RefQualityScoreConfig) -> None:
         super().__init__(config)
         self.model = model
-        self.encoder = ConversationEncoder(tokenizer)
+        self.tokenizer = tokenizer
+        self.frame = conversation_frame(tokenizer)
+        self.seam = encode_plain(tokenizer, " ")
+        _, self.special_ids = special_tokens(tokenizer)
         scoring = config.scoring
         model_cap = scoring.max_model_len or model.config.max_position_embeddings
         self.allowed_length = min(model_cap, tokenizer.model_max_length)
-        if self.allowed_length - len(self.encoder.frame) < MIN_DATA_TOKENS:
+        if self.allowed_length - len(self.frame) < MIN_DATA_TOKENS:
             raise ScoringError(
-                f"the reward model's chat template takes {len(self.encoder.frame)} of "
+                f"the reward model's chat template takes {len(self.frame)} of "
                 f"{self.allowed_length} tokens, which leaves no room for question and response",
                 f"Raise {SCORING_KEY}.max_model_len.",
             )
@@ -100,7 +95,7 @@ class RewardModelJudge(RequestJudge):
                 f"{key}: the tokenizer of {directory} has no chat template",
                 "Add the template with which the reward model was trained.",
             )
-        ConversationEncoder(tokenizer)
+        conversation_frame(tokenizer)
 
     @classmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "RewardModelJudge":
@@ -123,12 +118,13 @@ class RewardModelJudge(RequestJudge):
 
     def plan(self, question: str, response: str) -> ScoringRequest:
         """The conversation of one sample, within the limit or flagged overlength."""
-        encoder, f = self.encoder, self.encoder.frame
-        prompt = EncodedPrompt(f, encoder.encode(response), encoder.encode(question))
+        f, texts = self.frame, (response, question)
+        data = (encode_untrusted(self.tokenizer, text, self.special_ids) for text in texts)
+        prompt = EncodedPrompt(f, *data)
         unclipped = len(prompt)
         overlength = unclipped > self.allowed_length and not self.config.scoring.hard_clip
         if not overlength:
-            prompt = clip_parts(prompt, self.allowed_length, encoder.seam)
+            prompt = clip_parts(prompt, self.allowed_length, self.seam)
         # Unlike in our prompts, the question stands first.
         ids = [*f.prefix, *prompt.question, *f.between, *prompt.response, *f.suffix]
         return ScoringRequest(ids, "full", len(ids) < unclipped, overlength, unclipped)

@@ -11,8 +11,8 @@ import math
 import os
 import re
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import httpx2
 from openai import (
@@ -28,18 +28,12 @@ from pydantic import AliasChoices, AliasPath, BaseModel, BeforeValidator, Field
 from refblend.config.scoring import HttpJudgeConfig
 from refblend.documents import shorten
 
-T = TypeVar("T")
-
-
-def _log_probability(given: Any) -> Any:
-    return math.nan if given is None else given
-
 
 class Alternative(BaseModel):
     """A possible token at a position; a log-probability that is not given is NaN."""
 
     token: str
-    logprob: Annotated[float, BeforeValidator(_log_probability)]
+    logprob: Annotated[float, BeforeValidator(lambda given: math.nan if given is None else given)]
 
 
 class Token(BaseModel):
@@ -158,7 +152,11 @@ class Wire:
             before = self._losses
             return await asyncio.gather(*(self._in_turn(body, before) for body in bodies))
 
-        return self._finished(all_of_them())
+        future = asyncio.run_coroutine_threadsafe(all_of_them(), self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # this thread may be interrupted
 
     async def _in_turn(
         self, body: Mapping[str, Any], losses_before: int
@@ -174,7 +172,8 @@ class Wire:
             self._under_way += 1
             result: Answer | OpenAIError | ValueError | None = None
             try:
-                result = await self._answer(body)
+                raw = await self._client.chat.completions.with_raw_response.create(**body)
+                result = Answer.model_validate_json(raw.content)
             except (OpenAIError, ValueError) as error:
                 result = error
             finally:  # it may be cancelled
@@ -184,18 +183,6 @@ class Wire:
                 async with self._news:
                     self._news.notify_all()
             return result
-
-    async def _answer(self, body: Mapping[str, Any]) -> Answer:
-        raw = await self._client.chat.completions.with_raw_response.create(**body)
-        return Answer.model_validate_json(raw.content)
-
-    def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of ``work``; interrupting this thread cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
 
 
 _opening = threading.Lock()
