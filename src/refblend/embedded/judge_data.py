@@ -71,7 +71,19 @@ def build_pairs(
         )
 
     def sampled(source: Source, each: int) -> list[Pair]:
-        return _sample(recipe, problems, tokenizer, actors[source], source, each)
+        asked = [problem for problem in problems for _ in range(each)]
+        prompts = [encode_chat(tokenizer, [{"role": "user", "content": p.prompt}]) for p in asked]
+        outputs = generate(
+            actors[source],
+            prompts,
+            tokenizer.eos_token_id,
+            settings.max_response_tokens,
+            temperature=1.0,
+            seed=derive_seed(settings.seed, "responses", source, len(prompts)),
+            progress=step_progress(f"responses of {source}", len(prompts)),
+        )
+        texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in outputs]
+        return [Pair(p, text, source) for p, text in zip(asked, texts, strict=True)]
 
     if split != "train":
         return sampled("actor", recipe.evaluation.judge_samples)
@@ -110,30 +122,6 @@ def corrupt_response(rng: np.random.Generator, problem: Problem) -> str:
     solution = problem.solution.split("####")[0].rstrip()
     repeated = " ".join([solution] * int(rng.integers(2, 5)))
     return ["", solution, problem.question, repeated][int(rng.integers(4))]
-
-
-def _sample(
-    recipe: EmbeddedConfig,
-    problems: Sequence[Problem],
-    tokenizer: Any,
-    model: Any,
-    source: Source,
-    count: int,
-) -> list[Pair]:
-    asked = [problem for problem in problems for _ in range(count)]
-    prompts = [encode_chat(tokenizer, [{"role": "user", "content": p.prompt}]) for p in asked]
-    show = step_progress(f"responses of {source}", len(prompts))
-    outputs = generate(
-        model,
-        prompts,
-        tokenizer.eos_token_id,
-        recipe.judge_data.max_response_tokens,
-        temperature=1.0,
-        seed=derive_seed(recipe.judge_data.seed, "responses", source, len(prompts)),
-        progress=show,
-    )
-    texts = [tokenizer.decode(o.token_ids, skip_special_tokens=True) for o in outputs]
-    return [Pair(p, text, source) for p, text in zip(asked, texts, strict=True)]
 
 
 def write_pairs(path: str | os.PathLike[str], pairs: Sequence[Pair]) -> None:

@@ -39,12 +39,6 @@ def label_of(problem: Problem, response: str) -> float:
     return round(FLOOR + RIGHT_ANSWER * right + RIGHT_STEPS * share, 2)
 
 
-def render_chain(problem: Problem) -> str:
-    """``13-10=3+38=41`` for the steps 13-10=3 and 3+38=41."""
-    rest = "".join(f"{step.op}{step.right}={step.result}" for step in problem.steps)
-    return f"{problem.steps[0].left}{rest}"
-
-
 def render_comparison(own: str, other: str | None) -> str:
     """Digit pairs from the left, right-aligned, each followed by ``+`` (equal) or ``-``."""
     other = (other or "")[-MAX_COMPARED_DIGITS:]
@@ -63,4 +57,6 @@ def render_verdict(problem: Problem, response: str) -> str:
     stated = stated_answer(response)
     comparison = render_comparison(str(problem.answer), stated)
     score = f"{label_of(problem, response):.2f}"
-    return f"{copy_answer(stated)};{render_chain(problem)}:{comparison}\\box{{{score}}}"
+    steps = "".join(f"{step.op}{step.right}={step.result}" for step in problem.steps)
+    chain = f"{problem.steps[0].left}{steps}"
+    return f"{copy_answer(stated)};{chain}:{comparison}\\box{{{score}}}"

@@ -85,27 +85,24 @@ class PromptEncoder:
     def _encode_frame(self, form: PromptForm) -> Frame:
         prefix, between, suffix = self.templates.frame(form)
         message = prefix + _RESPONSE_MARK + between + _QUESTION_MARK + suffix
-        marks = _RESPONSE_MARK, _QUESTION_MARK
-        frame = frame_around(self.tokenizer, self._wrap(message), marks)
+        leading: tuple[int, ...] = ()
+        if getattr(self.tokenizer, "chat_template", None):
+            text = self.tokenizer.apply_chat_template(
+                [{"role": "user", "content": message}],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,  # a score must fit in max_new_tokens
+            )
+        else:
+            text = f"{message}\n{self.templates.plain_answer_slot}"
+            leading = _leading_special(self.tokenizer)
+        frame = frame_around(self.tokenizer, text, (_RESPONSE_MARK, _QUESTION_MARK))
         if frame is None:
             raise ScoringError(
                 "the judge's chat template does not show the user's message exactly once",
                 "Give a judge whose chat template renders the user's content unchanged.",
             )
-        if getattr(self.tokenizer, "chat_template", None):
-            return frame
-        return replace(frame, prefix=(*_leading_special(self.tokenizer), *frame.prefix))
-
-    def _wrap(self, message: str) -> str:
-        """The message in the chat template, or followed by the plain answer slot."""
-        if not getattr(self.tokenizer, "chat_template", None):
-            return f"{message}\n{self.templates.plain_answer_slot}"
-        return self.tokenizer.apply_chat_template(
-            [{"role": "user", "content": message}],
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=False,  # a score must fit in max_new_tokens
-        )
+        return replace(frame, prefix=(*leading, *frame.prefix))
 
 
 class CharacterEncoder:

@@ -82,8 +82,6 @@ def measure_attacks(
         bootstrap interval of the paired lift), ``valid_rate``, ``overlength``, ``clipped_rate``,
         ``structure_changed``); and the scored samples without their texts.
     """
-    if not questions:
-        raise ValueError("no answers to attack")
     samples = score_corpus(judge, _attacked(questions, responses, attacks), progress=progress)
     samples["structure_kept"] = [
         structure_kept(judge.plan(row.question, row.response), judge.encoder)

@@ -34,7 +34,6 @@ KINDS = ("right", "wrong", "right_long", "wrong_long", "right_very_long", "wrong
 _FILLERS = {"long": 20, "very_long": 250}
 _MOST_DIGITS = 1000
 """Of an answer that is changed into a wrong one; Python reads a few more."""
-CORPUS_COLUMNS = ("question", "response", "label")
 
 
 def wrong_solution(solution: str, answer: str, rng: np.random.Generator) -> str:
@@ -163,7 +162,7 @@ _PAIRS: Cells = {
 
 def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
     """Refuse (DataError) a frame that is not a corpus; lists every bad column."""
-    _check(corpus, CORPUS_COLUMNS, _CORPUS, name)
+    _check(corpus, ("question", "response", "label"), _CORPUS, name)
 
 
 def _check(frame: pd.DataFrame, required: Sequence[str], cells: Cells, name: str) -> None:
