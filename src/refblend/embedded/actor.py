@@ -91,8 +91,8 @@ def train_actor(
 
     clean = run(actor.clean, "clean", lambda _, problem: problem.solution)
     save(clean_out, "actor_clean", actor.clean.steps)
-    sloppy = actor.sloppy and run(
-        actor.sloppy, "sloppy", lambda rng, problem: sloppy_solution(rng, problem, actor)
-    )
+    sloppy = None
+    if actor.sloppy:
+        sloppy = run(actor.sloppy, "sloppy", lambda rng, p: sloppy_solution(rng, p, actor))
     save(out, "actor", (actor.sloppy or actor.clean).steps)
     return clean, sloppy

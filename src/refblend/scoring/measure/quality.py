@@ -146,8 +146,11 @@ def measure_quality(
     samples: list[pd.DataFrame] = []
     for name, few_shot in FORMS.items():
         asked = judge.asked(few_shot=few_shot, score_mode="expected")
-        done = len(samples) * len(corpus)
-        scored = score_corpus(asked, corpus, progress=lambda n, done=done: progress(done + n))
+
+        def told(n: int, done: int = len(samples) * len(corpus)) -> None:
+            progress(done + n)
+
+        scored = score_corpus(asked, corpus, progress=told)
         scored = with_written_scores(scored, judge.tokenizer, judge.config.invalid_score)
         reports[name] = {"few_shot": few_shot} | quality_report(
             scored, judge.tokenizer, judge.config.scoring.max_new_tokens

@@ -49,11 +49,12 @@ def run_robustness(
         settings = asked.config.model_dump_json()
         if settings not in known:
             asked.begin_run()  # else an arm would be served the prompts of the one before it
-            done = len(rows) * len(corpus)
+
+            def told(n: int, done: int = len(rows) * len(corpus), arm: str = arm) -> None:
+                progress(done + n, arm)
+
             start = time.perf_counter()
-            scored = score_corpus(
-                asked, corpus, progress=lambda n, done=done, arm=arm: progress(done + n, arm)
-            )
+            scored = score_corpus(asked, corpus, progress=told)
             known[settings] = scored, time.perf_counter() - start
         scored, seconds = known[settings]
         names = {"experiment": experiment, "arm": arm}
