@@ -4,7 +4,7 @@ import ctypes
 import gc
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _FIXED = {
     # Busy-waiting OpenMP threads of one process starve the machine's other processes.
@@ -58,33 +58,23 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4  # glibc's malloc.h
 _MOST = 2**31 - 1
 
 
-def keep_freed_memory() -> bool:
+def keep_freed_memory() -> None:
     """Let this process keep up to 2 GiB of freed memory for the tensors to come.
 
     By default glibc returns every large block to the kernel, which clears it page by page for the
-    next tensor: a tenth of the time of a training step. False, and nothing is changed, where the
-    allocator is another one.
+    next tensor: a tenth of the time of a training step. Other allocators stay as they are.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    for key, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _MOST), (_M_TOP_PAD, 64 * 2**20)):
-        mallopt(ctypes.c_int(key), ctypes.c_int(value))
-    return True
+    with suppress(AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for key, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _MOST), (_M_TOP_PAD, 64 * 2**20)):
+            mallopt(ctypes.c_int(key), ctypes.c_int(value))
 
 
-def return_freed_memory() -> bool:
-    """Give all memory that this process no longer uses back to the kernel.
-
-    Undoes once what :func:`keep_freed_memory` keeps. False, and nothing is done, where the
-    allocator is another one.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is None:
-        return False
+def return_freed_memory() -> None:
+    """Give what :func:`keep_freed_memory` has kept so far back to the kernel."""
     gc.collect()
-    trim(ctypes.c_size_t(0))
-    return True
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
 
 
 @contextmanager

@@ -87,23 +87,19 @@ def lease(count: int) -> list[str]:
 def _try(devices: list[str], count: int) -> list[str] | None:
     """The first devices that are free, locked; None (and no lock) if they are too few."""
     held: dict[str, int] = {}
-    for device in devices:
-        handle = _opened(device)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            continue
-        held[device] = handle
-        if len(held) == count:
-            break
-    if len(held) < count:
-        for handle in held.values():
-            os.close(handle)
-        return None
-    for handle in held.values():
-        os.set_inheritable(handle, True)  # by what this process becomes
-    return list(held)
+    with contextlib.ExitStack() as opened:
+        for device in devices:
+            handle = _opened(device)
+            opened.callback(os.close, handle)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held[device] = handle
+            if len(held) == count:
+                opened.pop_all()
+                for handle in held.values():
+                    os.set_inheritable(handle, True)  # by what this process becomes
+                return list(held)
+    return None
 
 
 def _opened(device: str) -> int:
@@ -135,12 +131,13 @@ def _memory(kind: str = "total") -> dict[str, float]:
     """Bytes of each device, ``total`` or ``used``, by NVML's name; empty without a driver."""
     try:
         with nvml():
-            handles = list(
-                map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            )
-            sizes = [getattr(pynvml.nvmlDeviceGetMemoryInfo(handle), kind) for handle in handles]
-            names = map(str, map(pynvml.nvmlDeviceGetUUID, handles))
-            return dict(zip(names, map(float, sizes), strict=True))
+            numbers = range(pynvml.nvmlDeviceGetCount())
+            return {
+                str(pynvml.nvmlDeviceGetUUID(handle)): float(
+                    getattr(pynvml.nvmlDeviceGetMemoryInfo(handle), kind)
+                )
+                for handle in map(pynvml.nvmlDeviceGetHandleByIndex, numbers)
+            }
     except pynvml.NVMLError:
         return {}
 

@@ -8,7 +8,6 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from refblend.errors import ConfigError, DiskError, RefblendError, ResourceError, first_line
 
@@ -32,19 +31,7 @@ _EXTRAS = {
     "trl": ("trl",),
 }  # fmt: skip
 """Extra of the wheel → modules that it brings."""
-
-DiskFault = Literal["full", "read-only", "forbidden"]
-
-
-def disk_fault(error: BaseException) -> DiskFault | None:
-    """What is wrong with the disk, if that is why ``error`` was raised."""
-    number = error.errno if isinstance(error, OSError) else None
-    text = str(error).lower() if isinstance(error, Exception) else ""
-    if number in _FULL or any(part in text for part in _FULL_TEXTS):
-        return "full"
-    if number == errno.EROFS or _READ_ONLY_TEXT in text:
-        return "read-only"
-    return "forbidden" if number in _FORBIDDEN else None
+_MAKE_WRITABLE = "Make it writable, or choose another directory."
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
@@ -66,19 +53,18 @@ def explain(error: Exception, directory: Path | None = None) -> RefblendError | 
         return None
     if isinstance(error, ModuleNotFoundError):
         return _explain_absence(error)
-    fault = disk_fault(error)
+    number, text = error.errno if isinstance(error, OSError) else None, str(error).lower()
     place = getattr(error, "filename", None) or directory or "the directory"
-    if fault == "full":
+    if number in _FULL or any(part in text for part in _FULL_TEXTS):
         return DiskError(
             f"{place} cannot be written: the disk is full",
             "Free some space and call the same command again.",
         )
-    if fault is not None:
-        forbidden = getattr(error, "strerror", None) or "that is not permitted"
-        why = "the file system is read-only" if fault == "read-only" else forbidden
-        return DiskError(
-            f"{place} cannot be used: {why}", "Make it writable, or choose another directory."
-        )
+    if number == errno.EROFS or _READ_ONLY_TEXT in text:
+        return DiskError(f"{place} cannot be used: the file system is read-only", _MAKE_WRITABLE)
+    if number in _FORBIDDEN:
+        why = getattr(error, "strerror", None) or "that is not permitted"
+        return DiskError(f"{place} cannot be used: {why}", _MAKE_WRITABLE)
     if isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError)):
         return DiskError(f"{place} cannot be used: {error.strerror}", "Name another path.")
     if is_out_of_memory(error):

@@ -4,10 +4,9 @@ Where a pipe is closed (``refblend train … | head``) the text is dropped, and 
 """
 
 import io
-import logging
 import os
 import sys
-from typing import Any, TextIO
+from typing import Any
 
 
 class _Outlasting(io.FileIO):
@@ -25,28 +24,12 @@ class _Outlasting(io.FileIO):
 
 def outlast_readers() -> None:
     """Make this process's standard output and error survive the end of a pipe."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        try:
-            descriptor = stream.fileno()
-        except (AttributeError, OSError):  # closed, or replaced by a test
-            continue
-        stream.flush()
-        lasting = io.TextIOWrapper(
-            io.BufferedWriter(_Outlasting(descriptor, "w", closefd=False)),
-            encoding=stream.encoding,
-            errors=stream.errors,
-            line_buffering=stream.line_buffering,
-            write_through=stream.write_through,
-        )
-        setattr(sys, name, lasting)
-        for handler in _handlers():
-            if handler.stream is stream:
-                handler.setStream(lasting)
-
-
-def _handlers() -> "list[logging.StreamHandler[TextIO]]":
-    """Handlers that were set up before, Snakemake's among them."""
-    loggers = [logging.root, *logging.root.manager.loggerDict.values()]
-    found = [h for each in loggers if isinstance(each, logging.Logger) for h in each.handlers]
-    return [handler for handler in found if isinstance(handler, logging.StreamHandler)]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # else closed, or replaced by a test
+            settings = {
+                name: getattr(stream, name)
+                for name in ("encoding", "errors", "line_buffering", "write_through")
+            }
+            file = _Outlasting(stream.detach().fileno(), "w", closefd=False)
+            # In place: log handlers that were set up before, Snakemake's too, keep the stream.
+            io.TextIOWrapper.__init__(stream, io.BufferedWriter(file), **settings)
