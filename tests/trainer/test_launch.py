@@ -16,7 +16,7 @@ from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
-from refblend.trainer import launch, recovery, summary
+from refblend.trainer import launch, recovery
 from refblend.trainer.checkpoint import CheckpointRef
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
@@ -45,7 +45,7 @@ def test_summary_by_hand(tmp_path):
             {acc: 0.5, "incidents/oom": float("nan"), "timing_s/step": 3.0},
         ],
     )
-    assert summary.summarise_run(tmp_path, 3) == {
+    assert launch.summarise_run(tmp_path, 3) == {
         "status": "finished",
         "steps": 3,
         "validation": {acc: {"first": 0.25, "best": 0.75, "last": 0.5}},
@@ -59,7 +59,7 @@ def test_an_unfinished_run_has_no_summary(tmp_path, records):
     write_log(tmp_path, records)
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(ResourceError, match="does not reach step 3"):
-        summary.summarise_run(tmp_path, 3)
+        launch.summarise_run(tmp_path, 3)
 
 
 def test_an_extension_that_is_stopped_is_not_called_finished(tiny_config, tmp_path, monkeypatch):

@@ -5,10 +5,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from huggingface_hub import ModelCard
 
 from refblend.scoring.result import JudgeResult
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
-from refblend.trainer.saving import RunOutputs, RunState, restore, snapshot
+from refblend.trainer.saving import RunOutputs, RunState, model_card, restore, snapshot
 from refblend.trainer.tracking import MetricsLog
 
 SETTINGS = ("algorithm.kl_ctrl={type: adaptive, kl_coef: 0.01, target_kl: 0.1, horizon: 100}",)
@@ -62,3 +63,16 @@ def test_going_back_forgets_the_responses_of_later_steps(tiny_config, tmp_path, 
     restore(RunOutputs(manager, log, cast("Any", trackers)), cast("Any", workers), state, start)
     kept = {f"{step}.jsonl" for step in range(1, (back_to or 0) + 1)}
     assert {path.name for path in rollouts.iterdir()} == kept | {"notes.txt"}
+
+
+def test_a_card_says_what_trained_the_model_on_what_with_which_scores(tiny_config):
+    """Read as the hub reads it."""
+    config = tiny_config()
+    scores = {"val-core/arith/acc/mean@1": 0.25, "val-core/sanity/acc/mean@1": None}
+    card = ModelCard(model_card(config, {"step": 4} | scores))
+    assert card.data.library_name == "transformers"
+    assert card.data.tags == ["refblend", "ppo"]
+    assert "| arith | 0.250 |" in card.text
+    assert "sanity" not in card.text
+    assert config.algorithm.adv_estimator in card.text
+    assert str(config.trainer.default_local_dir) not in card.content

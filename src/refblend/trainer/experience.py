@@ -145,7 +145,9 @@ class ExperienceCollector:
         record.seconds |= {name: wait.seconds for name, wait in waits.items() if wait}
         threshold = self.config.algorithm.rollout_correction.threshold
         mask = rollout.response_mask
-        record.add(mismatch_metrics(rollout.log_probs, experience.old.log_probs, mask, threshold))
+        record.metrics |= mismatch_metrics(
+            rollout.log_probs, experience.old.log_probs, mask, threshold
+        )
         return experience
 
     def _compute_ref_quality_score(
@@ -166,7 +168,7 @@ class ExperienceCollector:
         if judging is None:
             return None
         judged, call = self.workers.judge_results(judging)
-        record.add(call.metrics())
+        record.metrics |= call.metrics()
         self._watch.update(step, judged)
         return judged
 

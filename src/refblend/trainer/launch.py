@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from refblend import runtime
 from refblend.config import RefblendConfig
 from refblend.energy import EnergyMeter
-from refblend.errors import ConfigError, RefblendError
+from refblend.errors import ConfigError, RefblendError, ResourceError
 from refblend.files import write_json
 from refblend.identity import RunIdentity
 from refblend.lifecycle.faults import explained
@@ -24,8 +26,7 @@ from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, notices, planned_steps, preflight
 from refblend.trainer.replay import replay_of_seed, replayed_weights_of, with_replay
 from refblend.trainer.run_directory import Prepared, check_run_dir, open_run, record_start
-from refblend.trainer.summary import failure, summarise_run
-from refblend.trainer.tracking import MetricsLog
+from refblend.trainer.tracking import MetricsLog, read_metrics
 
 if TYPE_CHECKING:
     from refblend.trainer.recovery import WorkerPool
@@ -55,7 +56,7 @@ def train_seeds(
             try:
                 summary = run.train(workers, stop)
             except RefblendError as error:
-                summary = failure(error)
+                summary = _failure(error)
             yield run.config, summary
 
 
@@ -168,7 +169,7 @@ class _Run:
                 self._record({"status": "stopped", "reason": f"as asked, {reached}"})
                 raise
             except RefblendError as error:
-                self._record(failure(error))
+                self._record(_failure(error))
                 raise
 
     def _record(self, ended: dict[str, Any]) -> None:
@@ -206,6 +207,35 @@ class _Run:
         named = named_checkpoint(self.config.trainer.resume_from_path)
         CheckpointManager(self.directory / "checkpoints").discard_after(named.step)
         return named
+
+
+def _failure(error: RefblendError) -> dict[str, Any]:
+    return {"status": "failed", "reason": str(error)}
+
+
+def summarise_run(run_dir: Path, total_steps: int) -> dict[str, Any]:
+    """``summary.json`` of a finished run; ResourceError if steps are missing."""
+    frame = read_metrics(run_dir / "metrics.jsonl")
+    if frame.empty or frame["step"].iloc[-1] != total_steps:
+        raise ResourceError(
+            f"{run_dir / 'metrics.jsonl'} does not reach step {total_steps}",
+            "Call the same command again to resume.",
+        )
+    seconds = frame.get("timing_s/step", pd.Series(dtype="float64")).dropna()
+    return {
+        "status": "finished",
+        "steps": total_steps,
+        "validation": {
+            name: {"first": known[0], "best": max(known), "last": known[-1]}
+            for name, values in frame.filter(regex="^val-core/").items()
+            if (known := values.dropna().tolist())
+        },
+        "incidents": {
+            name.removeprefix("incidents/"): int(count)
+            for name, count in frame.filter(regex="^incidents/").sum().items()
+        },
+        "step_seconds_mean": float(seconds.mean()) if len(seconds) else None,
+    }
 
 
 def _tell(line: str) -> None:

@@ -146,7 +146,7 @@ class RayPPOTrainer:
         blended = shaping.blend(config, rollout, experience, context, control)
         if initial is None:
             self.state.initial_entropy = blended.metrics["actor/ref_quality/avg_entropy"]
-        self.record.add(blended.metrics)
+        self.record.metrics |= blended.metrics
         return blended
 
     def penalise_kl(self, rewards: Tensor, rollout: Rollout, experience: Experience) -> Tensor:
@@ -155,7 +155,7 @@ class RayPPOTrainer:
         rewards, metrics = shaping.penalise_kl(
             self.config, rewards, rollout, experience, controller
         )
-        self.record.add(metrics)
+        self.record.metrics |= metrics
         return rewards
 
     def add_alignment_bonus(
@@ -166,7 +166,7 @@ class RayPPOTrainer:
         rewards, metrics = shaping.add_alignment_bonus(
             config, rewards, rollout, experience, self.step + 1
         )
-        self.record.add(metrics)
+        self.record.metrics |= metrics
         return rewards
 
     def estimate_advantages(
@@ -199,7 +199,7 @@ class RayPPOTrainer:
                 advantages = advantages * factors.unsqueeze(-1)
         found = {"the rewards": rewards, "the advantages": advantages, "the returns": returns}
         require_finite(self.step + 1, found, rollout.response_mask)
-        self.record.add(shaping.reward_length_correlation(rewards, rollout.response_mask))
+        self.record.metrics |= shaping.reward_length_correlation(rewards, rollout.response_mask)
         return Advantages(rewards, advantages, returns)
 
     def update_critic(
@@ -255,27 +255,27 @@ class RayPPOTrainer:
     ) -> None:
         """Validate, save and record, each by its schedule."""
         trainer, record = self.config.trainer, self.record
-        record.add(step_metrics.data_metrics(rollout, experience, advantages))
-        record.add({"training/global_step": float(self.step)})
-        record.add({"training/epoch": float(self.state.sampler.epoch)})
+        record.metrics |= step_metrics.data_metrics(rollout, experience, advantages)
+        record.metrics["training/global_step"] = float(self.step)
+        record.metrics["training/epoch"] = float(self.state.sampler.epoch)
         last = self.step == self.total_steps
         if trainer.rollout_dump_freq and (last or _due(self.step, trainer.rollout_dump_freq)):
             path = self.run_dir / "rollouts" / f"{self.step}.jsonl"
             saving.write_rollouts(path, self.step, prompts, rollout, experience, blended)
         if last or _due(self.step, trainer.test_freq):
             with record.timed("testing"):
-                record.add(self.validate())  # which may end the run, and sends its reader there
+                record.metrics |= self.validate()  # may end the run and point to the rollouts
         record.metrics["incidents/oom"] += self.workers.budget.take_shortages()
         record.metrics["incidents/reward_error"] += self.collector.reward.take_errors()
         devices = step_metrics.training_devices(self.config)
-        record.add(step_metrics.timing_metrics(record.seconds, rollout, devices))
-        record.add(step_metrics.memory_metrics())
+        record.metrics |= step_metrics.timing_metrics(record.seconds, rollout, devices)
+        record.metrics |= step_metrics.memory_metrics()
         due = last or _due(self.step, trainer.save_freq) or self.stop.pending
         due = due or self.outputs.checkpoints.lacks_best(validation_accuracy(record.metrics))
         if trainer.save_freq and due:
             with record.timed("save_checkpoint"):
                 self._save(saving.snapshot(self.state, record.metrics))
-            record.add({"timing_s/save_checkpoint": record.seconds["save_checkpoint"]})
+            record.metrics["timing_s/save_checkpoint"] = record.seconds["save_checkpoint"]
         self.outputs.write(self.step, record.metrics)
 
     def validate(self) -> dict[str, float]:

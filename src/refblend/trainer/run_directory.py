@@ -23,7 +23,6 @@ from refblend.identity import IDENTITY_NAME, Difference, RunIdentity
 from refblend.lifecycle.faults import explained
 from refblend.provenance import Source
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, step_of
-from refblend.trainer.summary import finished_summary
 from refblend.trainer.tracking import read_metrics
 
 logger = logging.getLogger(__name__)
@@ -125,8 +124,10 @@ def open_run(
 
 def _found_start(path: Path, prepared: Prepared, total_steps: int) -> Prepared:
     """Where a run resumes. If all its checkpoints are damaged or gone, it is moved aside."""
-    if finished := finished_summary(path, total_steps):
-        return replace(prepared, finished=finished)
+    summary = read_summary(path)
+    reached = summary.get("steps", total_steps) == total_steps
+    if summary.get("status") == "finished" and reached:
+        return replace(prepared, finished=summary)
     checkpoints = CheckpointManager(path / "checkpoints")
     found = checkpoints.latest_valid()
     if found is None and checkpoints.saved_before():
@@ -190,8 +191,8 @@ def _make_way(path: Path, reason: str) -> Prepared:
 def _recorded(path: Path) -> RunIdentity | None:
     """The identity of the run in a directory, None if free; CheckpointError for other files."""
     present = [name for name in RUN_ENTRIES if (path / name).exists()]
-    if present == ["summary.json"] and _is_early_failure(path):
-        return None
+    if present == ["summary.json"] and "exit_status" in read_summary(path):
+        return None  # the workflow's record of a job that never began to train
     if not (path / IDENTITY_NAME).exists():
         if present:
             raise CheckpointError(
@@ -219,12 +220,14 @@ def _recorded_versions(path: Path) -> dict[str, str]:
     return versions if isinstance(versions, dict) else {}
 
 
-def _is_early_failure(path: Path) -> bool:
-    """Whether there is nothing but the workflow's record of a job that never began to train."""
+def read_summary(path: Path) -> dict[str, Any]:
+    """``summary.json`` of a run; empty if there is none, or if it is damaged, with a warning."""
+    file = path / "summary.json"
     try:
-        return "exit_status" in read_object(path / "summary.json")
-    except ValueError:
-        return False
+        return read_object(file) if file.exists() else {}
+    except ValueError as error:
+        logger.warning("%s is damaged (%s) and says nothing", file, error)
+        return {}
 
 
 def _check_length(path: Path, recorded: RunIdentity, wanted: RunIdentity) -> None:
@@ -291,7 +294,9 @@ def find_runs(root: Path) -> Iterator[FoundRun]:
         files = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())
         size = sum(p.stat().st_size for p in files)
         aside = (path / IDENTITY_NAME).is_file() and _ASIDE.fullmatch(path.name) is not None
-        yield FoundRun(path, *_outcome(path), size, aside)
+        summary = read_summary(path)
+        status = str(summary.get("status", "finished" if summary else "incomplete"))
+        yield FoundRun(path, status, shorten(str(summary.get("reason") or ""), 200), size, aside)
 
 
 def remove_aside(run: FoundRun) -> None:
@@ -305,12 +310,3 @@ def remove_aside(run: FoundRun) -> None:
         doomed = run.path.with_name(f".{run.path.name}.tmp")
         run.path.rename(doomed)
         shutil.rmtree(doomed)
-
-
-def _outcome(path: Path) -> tuple[str, str]:
-    """Status and reason of a run."""
-    try:
-        summary = read_object(path / "summary.json")
-    except (FileNotFoundError, ValueError):
-        return "incomplete", ""
-    return str(summary.get("status", "finished")), shorten(str(summary.get("reason") or ""), 200)

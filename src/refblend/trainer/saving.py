@@ -1,12 +1,15 @@
-"""What a run writes: checkpoints with the state of a step, its metrics, and its rollouts."""
+"""What a run writes: checkpoints with state and model card, its metrics, and its rollouts."""
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+import yaml
+
+import refblend
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
 from refblend.files import atomic_path, write_text
@@ -16,9 +19,8 @@ from refblend.scoring.result import InvalidRateGuard, JudgeResult
 from refblend.secret import mask
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
-from refblend.trainer.console import validation_accuracy
+from refblend.trainer.console import accuracies, validation_accuracy
 from refblend.trainer.guards import DriftGuard, LostUpdates
-from refblend.trainer.model_card import model_card
 from refblend.trainer.shaping import Blended
 from refblend.trainer.trackers import Trackers
 from refblend.trainer.tracking import MetricsLog, encode_line
@@ -114,6 +116,44 @@ def save(
         tokenizer.save_pretrained(staged / "actor")
         write_text(staged / "actor" / "README.md", model_card(config, metrics))
         write_state(staged, state, metric=validation_accuracy(metrics))
+
+
+def model_card(config: RefblendConfig, metrics: Mapping[str, float | None]) -> str:
+    """README.md of a checkpoint's actor; it shows file names but no paths."""
+    algorithm, quality = config.algorithm, config.algorithm.ref_quality_score
+    base = PurePath(config.actor_rollout_ref.model.path).name
+    data = ", ".join(PurePath(path).name for path in config.data.train_files)
+    estimator = f"PPO with the advantage estimator `{algorithm.adv_estimator}`"
+    blend = "The reward is the rule reward alone."
+    if quality.enable:
+        scoring = quality.scoring
+        path = scoring.http.model if scoring.kind == "http" else scoring.model_path
+        judge = scoring.kind if ":" in scoring.kind else PurePath(path or "").name
+        blend = (
+            f"The score of the judge `{judge}` was blended into the reward: strategy "
+            f"`{quality.strategy}`, method `{quality.method}`, placement `{quality.placement}`, "
+            f"maximum weight {quality.max_weight:g}."
+        )
+    scores = [
+        f"| {source} | {value:.3f} |"
+        for name, source in accuracies(metrics).items()
+        if (value := metrics[name]) is not None
+    ]
+    table = ["", "| validation | greedy accuracy |", "|---|--:|", *scores] if scores else []
+    head = {"library_name": "transformers", "pipeline_tag": "text-generation"}
+    front = yaml.safe_dump(head | {"tags": ["refblend", "ppo"]}, sort_keys=False)
+    lines = [
+        f"---\n{front}---",
+        f"# {base}, step {int(metrics['step'] or 0)}",
+        "",
+        f"Trained by refblend {refblend.__version__} from `{base}` on {data}: {estimator}, seed "
+        f"{config.trainer.seed}. {blend}",
+        *table,
+        "",
+        "Every setting is in `config.json` of the run, every number of every step in its "
+        "`metrics.jsonl`. The model was made to study rewards. Measure it before you use it.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def restore(

@@ -66,10 +66,6 @@ class StepRecord:
         yield
         self.seconds[name] = time.monotonic() - start
 
-    def add(self, metrics: Mapping[str, float]) -> None:
-        """Add metrics under their full names."""
-        self.metrics |= metrics
-
     def add_update(self, role: str, metrics: Mapping[str, float]) -> None:
         """Add an update's metrics, and its incidents; of memory the larger of the two roles'."""
         for name in COUNTS:

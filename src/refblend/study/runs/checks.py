@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from refblend.errors import RefblendError, StudyError
-from refblend.files import read_object, write_json
+from refblend.files import write_json
 from refblend.identity import read_identity
 from refblend.study.runs.collect import Collected
 from refblend.study.runs.incidents import incident_totals
-from refblend.trainer.run_directory import FAILURES_NAME, UNCONFIRMED_NAME
+from refblend.trainer.run_directory import FAILURES_NAME, UNCONFIRMED_NAME, read_summary
 
 SIGNALLED = 128
 """Exit statuses from this value on mean that a signal ended the process."""
@@ -55,7 +55,7 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
     Returns the failed runs; StudyError if all have finished, so that none explains the error.
     """
     last_words = _last_words(log) if log else ""
-    summaries = {run: _summary(run) for run in runs}
+    summaries = {run: read_summary(run) for run in runs}
     finished = [run for run, summary in summaries.items() if summary.get("status") == "finished"]
     failed = [run for run in runs if run not in finished]
     reasons = {
@@ -95,7 +95,7 @@ def block_record(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """
     record = {}
     for run in runs:
-        summary = _summary(run)
+        summary = read_summary(run)
         if not summary or summary.get("status") == "stopped":
             raise StudyError(f"{run} has not ended", "The next call resumes the run.")
         unconfirmed = (run / UNCONFIRMED_NAME).exists()
@@ -104,15 +104,6 @@ def block_record(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
             "identity": read_identity(run),
         }
     return record
-
-
-def _summary(run: Path) -> dict[str, Any]:
-    """A run's summary; empty when there is none or it is damaged."""
-    path = run / "summary.json"
-    try:
-        return read_object(path) if path.exists() else {}
-    except ValueError:
-        return {}
 
 
 def _last_words(log: Path) -> str:
