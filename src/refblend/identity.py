@@ -105,7 +105,8 @@ class Difference:
     kind: Kind
 
     def __str__(self) -> str:
-        return f"{self.key}: {_shown(self.old)} → {_shown(self.new)}"
+        old, new = (v if isinstance(v, str) else show(v) for v in (self.old, self.new))
+        return f"{self.key}: {old} → {new}"
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,7 @@ class RunIdentity:
             if "code" in record:
                 record = _of_earlier_format(record, versions or {})
             files = {
-                name: {
-                    path: EARLIER_FILES.get(old, old) for path, old in dict(record[name]).items()
-                }
+                name: {path: EARLIER_FILES.get(digest, digest) for path, digest in record[name]}
                 for name in ("data", "models")
             }
             return TypeAdapter(cls).validate_python({**record, **files})
@@ -193,11 +192,14 @@ class RunIdentity:
 
     def differences(self, wanted: "RunIdentity") -> list[Difference]:
         """The differences of the requested run; a key of only one takes its default."""
-        found = [
-            Difference(key, old, new, "observing" if _is_observing(key) else "determining")
-            for key, old, new in _changed_leaves(self.config, wanted.config)
-            if key not in BY_CONTENT and key != TOTAL_STEPS
-        ]
+        found: list[Difference] = []
+        before, after = flatten(self.config), flatten(wanted.config)
+        for key in sorted((before.keys() | after.keys()) - {*BY_CONTENT, TOTAL_STEPS}):
+            # Another version of refblend may know more keys, or fewer.
+            old, new = (leaves.get(key, _default(key)) for leaves in (before, after))
+            if old != new:
+                kind: Kind = "observing" if _is_observing(key) else "determining"
+                found.append(Difference(key, old, new, kind))
         changed = False
         for old, new in ((self.data, wanted.data), (self.models, wanted.models)):
             if list(old.values()) != list(new.values()):
@@ -209,7 +211,7 @@ class RunIdentity:
             found.append(Difference("encoded prompts", *told, "determining"))
         if self.total_steps != wanted.total_steps:
             fixed = self.fixed_length or wanted.fixed_length
-            kind: Kind = "determining" if fixed else "observing"
+            kind = "determining" if fixed else "observing"
             found.append(Difference(TOTAL_STEPS, self.total_steps, wanted.total_steps, kind))
         return found + self._changed_environment(wanted)
 
@@ -292,17 +294,6 @@ def _is_observing(key: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in OBSERVING)
 
 
-def _changed_leaves(
-    old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterable[tuple[str, Any, Any]]:
-    before, after = flatten(old), flatten(new)
-    for key in sorted(before.keys() | after.keys()):
-        # Another version of refblend may know more keys, or fewer.
-        first, second = (leaves.get(key, _default(key)) for leaves in (before, after))
-        if first != second:
-            yield key, first, second
-
-
 def _default(key: str) -> Any:
     """The configuration's default of a dotted key as a JSON value; None for an unknown one."""
     _, field = field_at(key.split("."), RefblendConfig)
@@ -332,7 +323,3 @@ def _changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[Diffe
         ", ".join(sorted(a.keys() - b.keys())) or "none" for a, b in ((new, old), (old, new))
     )
     return [Difference("inputs", went, came, "determining")]
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else show(value)

@@ -9,7 +9,7 @@ import pandas as pd
 from rich import box
 from rich.console import Console, Group
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from refblend.trainer.checkpoint import CheckpointManager
@@ -67,35 +67,36 @@ def header(run: Run) -> list[str]:
     lines = [f"{run.path}: " + ", ".join(parts)]
     if summary.get("reason"):
         lines.append(f"reason     {summary['reason']}")
-    if run.config:
-        lines += _configured(run)
-    incidents = {k: v for k, v in (summary.get("incidents") or {}).items() if v}
+    if run.settings:
+        lines += _configured(run.settings, judge_of(run))
     if "incidents" in summary:
-        told = ", ".join(f"{k} {v}" for k, v in incidents.items()) or "none"
-        lines.append(f"incidents  {told}")
+        told = ", ".join(f"{k} {v}" for k, v in (summary["incidents"] or {}).items() if v)
+        lines.append(f"incidents  {told or 'none'}")
     return lines
 
 
-def _configured(run: Run) -> list[str]:
+def _configured(settings: dict[str, Any], judge: str) -> list[str]:
+    of = settings.get
     actor = (
-        f"actor      {run.setting('actor_rollout_ref.model.path')}, "
-        f"{run.setting('algorithm.adv_estimator')}, seed {run.setting('trainer.seed')}"
+        f"actor      {of('actor_rollout_ref.model.path')}, {of('algorithm.adv_estimator')}, "
+        f"seed {of('trainer.seed')}"
     )
-    if not run.setting(f"{BLEND}.enable"):
+    if not of(f"{BLEND}.enable"):
         return [actor, "blend      off"]
     shown = ("strategy", "max_weight", "entropy_high_threshold", "placement")
-    values = ", ".join(f"{key} {run.setting(f'{BLEND}.{key}')}" for key in shown)
-    judge = judge_of(run)
-    control = run.setting(f"{BLEND}.scoring.control")
+    values = ", ".join(f"{key} {of(f'{BLEND}.{key}')}" for key in shown)
+    control = of(f"{BLEND}.scoring.control")
     kept = f", control {control}" if control not in (None, "none") else ""
     return [actor, f"blend      {values}", f"judge      {judge}{kept}"]
 
 
+def _right(*headings: str) -> list[Column]:
+    return [Column(heading, justify="right") for heading in headings]
+
+
 def metrics_table(run: Run) -> Table:
     """The main metrics with their course."""
-    table = Table("", "course", box=box.SIMPLE_HEAD)
-    for heading in ("first", "lowest", "highest", "last"):
-        table.add_column(heading, justify="right")
+    table = Table("", "course", *_right("first", "lowest", "highest", "last"), box=box.SIMPLE_HEAD)
     for label, values in run.main_metrics():
         shown = (values.iloc[0], values.min(), values.max(), values.iloc[-1])
         table.add_row(label, sparkline(values), *map(number, shown))
@@ -104,32 +105,31 @@ def metrics_table(run: Run) -> Table:
 
 def response_panel(run: Run, response: Response) -> Panel:
     """A response with everything that is known about it."""
-    numbers = [f"R {number(response['reward'])}"]
-    q = number(response.get("judge_score"))
-    if response.get("judge_score") is not None:
+    known = {name: value for name, value in response.items() if value is not None}
+    q, blended = number(known.get("judge_score")), number(known.get("quality"))
+    numbers = [f"R {number(known['reward'])}"]
+    if "judge_score" in known:
         numbers.append(f"q {q} ({q_origin(run, response)})")
-    if response.get("quality") is not None and number(response["quality"]) != q:
-        numbers.append(f"blended q {number(response['quality'])}")
-    if response.get("weight") is not None:
-        numbers.append(f"w {number(response['weight'])}")
-    if response.get("blended") is not None:
-        numbers.append(f"ΣR′ {number(response['blended'])}")
-    numbers.append(f"{response.get('length', '?')} tokens")
+    if "quality" in known and blended != q:
+        numbers.append(f"blended q {blended}")
+    sums = (("w", "weight"), ("ΣR′", "blended"))
+    numbers += [f"{label} {number(known[name])}" for label, name in sums if name in known]
+    numbers.append(f"{known.get('length', '?')} tokens")
     texts = [("question", "question"), ("truth", "ground_truth"), ("response", "response")]
     texts.append(("judge", "judge_raw"))
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, key in texts:
-        if response.get(key) is not None:
-            grid.add_row(label, Text(harmless(str(response[key]))))
-    mark = "right" if response.get("acc") else "wrong"
-    place = f"prompt {response.get('uid', '?')}, sample {response.get('sample', '?')}"
+    for label, name in texts:
+        if name in known:
+            grid.add_row(label, Text(harmless(str(known[name]))))
+    mark = "right" if known.get("acc") else "wrong"
+    place = f"prompt {known.get('uid', '?')}, sample {known.get('sample', '?')}"
     return Panel(
         Group(Text("   ".join(numbers), style="bold"), grid),
         title=f"{number(outcome(response))}  {mark}  {place}",
         title_align="left",
-        border_style="green" if response.get("acc") else "red",
+        border_style="green" if known.get("acc") else "red",
     )
 
 
@@ -138,10 +138,9 @@ def show_run(run: Run, console: Console, step: int | None = None, count: int = 3
 
     Errors of :meth:`Run.responses`.
     """
-    chosen = step
-    if chosen is None and run.recorded_steps:
-        chosen = run.recorded_steps[-1]
-    responses = [] if chosen is None else run.responses(chosen)
+    if step is None and run.recorded_steps:
+        step = run.recorded_steps[-1]
+    responses = [] if step is None else run.responses(step)
     _print_course(run, console)
     if not responses:
         console.print("No responses were recorded (trainer.rollout_dump_freq).")
@@ -150,9 +149,7 @@ def show_run(run: Run, console: Console, step: int | None = None, count: int = 3
     console.print(legend(run), style="dim", highlight=False)
     for name, found in zip(("highest", "lowest"), best_and_worst(responses, count), strict=True):
         if found:
-            told = (
-                f"Step {chosen}, {name} {what} reward: {len(found)} of {len(responses)} responses"
-            )
+            told = f"Step {step}, {name} {what} reward: {len(found)} of {len(responses)} responses"
             console.print(told, style="bold", highlight=False)
         for response in found:
             console.print(response_panel(run, response))
@@ -190,17 +187,14 @@ def show_comparison(one: Run, other: Run, console: Console) -> None:
     """Print two runs side by side: where they are configured differently, and their metrics."""
     for name, run in (("A", one), ("B", other)):
         _tell(f"{name}  {header(run)[0]}", console)
-    settings = Table(box=box.SIMPLE_HEAD)
-    for heading in ("setting", "A", "B"):  # keys differ at their ends, so none is cut
-        settings.add_column(heading, overflow="fold")
+    # Keys differ at their ends, so none is cut.
+    columns = (Column(heading, overflow="fold") for heading in ("setting", "A", "B"))
+    settings = Table(*columns, box=box.SIMPLE_HEAD)
     changed = differences(one, other)
     for key, left, right in changed:
         settings.add_row(key, *(Text(harmless(str(v))) for v in (left, right)))
     console.print(settings if changed else "The configurations are the same.")
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for heading in ("A", "last A", "B", "last B", "B − A"):
-        table.add_column(heading, justify="right" if len(heading) > 1 else "left")
+    table = Table("", "A", *_right("last A"), "B", *_right("last B", "B − A"), box=box.SIMPLE_HEAD)
     right = dict(other.main_metrics())
     for label, values in one.main_metrics():
         if label in right:

@@ -62,7 +62,7 @@ def _curves(run: Run) -> dict[str, Any]:
 def _responses(run: Run) -> tuple[list[Response], int]:
     """The responses for the page, in the order of steps, and how many there are in all."""
     steps = run.recorded_steps
-    read = {step: [_with_origin(run, r) for r in run.responses(step)] for step in steps}
+    read = {step: run.responses(step) for step in steps}
     chosen: set[int] = set()
     room = MAX_RESPONSES
     for step in [*steps[:1], *reversed(steps[1:])]:
@@ -71,9 +71,7 @@ def _responses(run: Run) -> tuple[list[Response], int]:
         chosen.add(step)
         room -= len(read[step])
     found = [response for step in sorted(chosen) for response in read[step]]
+    for response in found:
+        if response.get("judge_score") is not None:
+            response["q is"] = q_origin(run, response)
     return found, sum(map(len, read.values()))
-
-
-def _with_origin(run: Run, response: Response) -> Response:
-    read = response.get("judge_score") is not None
-    return response | ({"q is": q_origin(run, response)} if read else {})

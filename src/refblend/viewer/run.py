@@ -59,9 +59,9 @@ class Run:
         return read_metrics(self.path / "metrics.jsonl")
 
     @cached_property
-    def config(self) -> dict[str, Any]:
-        """The resolved configuration, empty if there is none."""
-        return self._object("config.json")
+    def settings(self) -> dict[str, Any]:
+        """The resolved configuration by dotted names, empty if there is none."""
+        return flatten(self._object("config.json"))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -76,14 +76,6 @@ class Run:
     def _object(self, name: str) -> dict[str, Any]:
         path, remedy = self.path / name, "Restore it, or remove it to leave it out."
         return read_record(path, DataError, remedy) if path.is_file() else {}
-
-    def setting(self, key: str) -> Any:
-        """A value of the configuration by its dotted name; None if it is not there."""
-        return self.settings().get(key)
-
-    def settings(self) -> dict[str, Any]:
-        """The configuration as dotted names and values."""
-        return flatten(self.config)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -121,10 +113,12 @@ class Run:
         for number, line in enumerate(lines, start=1):
             try:
                 record = parse_json(line)
+                reward = record.get("reward") if isinstance(record, dict) else None
+                if not isinstance(reward, int | float):
+                    raise MalformedError("not the record of a response")
             except MalformedError as error:
-                raise _unreadable(path, number, str(error)) from None
-            if not isinstance(record, dict) or not isinstance(record.get("reward"), int | float):
-                raise _unreadable(path, number, "not the record of a response")
+                remedy = "Restore the file, or delete it."
+                raise DataError(f"{path}, line {number}: {error}", remedy) from None
             read.append(record)
         return read
 
@@ -151,7 +145,7 @@ def q_origin(run: Run, response: Response) -> str:
 
 def legend(run: Run) -> str:
     """What the numbers of a response mean."""
-    if not run.setting(f"{BLEND}.enable"):
+    if not run.settings.get(f"{BLEND}.enable"):
         return "R: the rule's reward."
     q = "the judge's score"
     if _expected(run):
@@ -163,20 +157,16 @@ def legend(run: Run) -> str:
 def judge_of(run: Run) -> str:
     """What scored the responses: a model, or a class of the user's."""
     model = "http.model" if _kind(run) == "http" else "model_path"
-    return _kind(run) if ":" in _kind(run) else str(run.setting(f"{BLEND}.scoring.{model}"))
+    return _kind(run) if ":" in _kind(run) else str(run.settings.get(f"{BLEND}.scoring.{model}"))
 
 
 def _kind(run: Run) -> str:
-    return str(run.setting(f"{BLEND}.scoring.kind"))
+    return str(run.settings.get(f"{BLEND}.scoring.kind"))
 
 
 def _expected(run: Run) -> bool:
-    asked = run.setting(f"{BLEND}.scoring.score_mode") == "expected"
+    asked = run.settings.get(f"{BLEND}.scoring.score_mode") == "expected"
     return asked and ":" not in _kind(run) and _kind(run) != "reward_model"
-
-
-def _unreadable(path: Path, line: int, problem: str) -> DataError:
-    return DataError(f"{path}, line {line}: {problem}", "Restore the file, or delete it.")
 
 
 def outcome(response: Response) -> float:
@@ -197,6 +187,6 @@ def best_and_worst(responses: list[Response], count: int) -> tuple[list[Response
 
 def differences(one: Run, other: Run) -> list[tuple[str, Any, Any]]:
     """Key and both values where two configurations differ, the runs' places aside."""
-    left, right = one.settings(), other.settings()
+    left, right = one.settings, other.settings
     keys = sorted((left.keys() | right.keys()) - {"trainer.default_local_dir"})
     return [(k, left.get(k), right.get(k)) for k in keys if left.get(k) != right.get(k)]
