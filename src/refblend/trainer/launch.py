@@ -102,27 +102,24 @@ def _checked(configs: Sequence[RefblendConfig], overwrite: bool) -> list["_Run"]
 
 def configs_of(config: RefblendConfig, seeds: Sequence[int] | None) -> list[RefblendConfig]:
     """The configuration of each run of a call; ConfigError if a directory does not fit them."""
-    if seeds is not None:
-        return [of_seed(config, seed) for seed in seeds]
-    if "{seed}" in config.trainer.default_local_dir:
+    folder, runs = config.trainer.default_local_dir, []
+    if seeds is None and "{seed}" in folder:
         raise ConfigError(
-            f"trainer.default_local_dir={config.trainer.default_local_dir} names a seed",
+            f"trainer.default_local_dir={folder} names a seed",
             "Give --seeds, or write the directory out.",
         )
-    return [config]
-
-
-def of_seed(config: RefblendConfig, seed: int) -> RefblendConfig:
-    """The configuration with another seed; ConfigError if all seeds would share one directory."""
-    folder = config.trainer.default_local_dir
+    if seeds is None:
+        return [config]
     if "{seed}" not in folder:
         raise ConfigError(
             f"trainer.default_local_dir={folder} is the same for every seed",
             "Put {seed} where the seed belongs, as in runs/three/seed_{seed}.",
         )
-    changes = {"seed": seed, "default_local_dir": folder.replace("{seed}", str(seed))}
-    trainer = config.trainer.model_copy(update=changes)
-    return replay_of_seed(config.model_copy(update={"trainer": trainer}), seed)
+    for seed in seeds:
+        changes = {"seed": seed, "default_local_dir": folder.replace("{seed}", str(seed))}
+        trainer = config.trainer.model_copy(update=changes)
+        runs.append(replay_of_seed(config.model_copy(update={"trainer": trainer}), seed))
+    return runs
 
 
 @dataclass(frozen=True)

@@ -78,9 +78,8 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
         problems.note(judge_trial, config, data)
         steps = planned_steps(config, len(data.train))
         replayed = problems.note(replayed_weights_of, config, steps)
-        if (
-            compare is not None and functions_usable and replayed is not None
-        ):  # it reads their files
+        # It reads the files of functions and of the replayed run.
+        if compare is not None and functions_usable and replayed is not None:
             problems.note(compare, data)
     problems.settle()
     assert data is not None, "whatever keeps the data from being loaded is a problem"
@@ -121,7 +120,15 @@ def notices(config: RefblendConfig, data: RunData) -> list[str]:
             f"the tokenizer of {config.actor_rollout_ref.model.path} has no chat template: a "
             "prompt is the text of its messages, line by line, without roles"
         )
-    told += _special_in_gold(data)
+    rows = [row for part in data.parts().values() for row in part.rows]
+    for token in () if data.keep_special else data.tokenizer.all_special_tokens:
+        count = sum(token in row.ground_truth or token in row.solution for row in rows)
+        if count:
+            told.append(
+                f"{token!r} is a special token of the tokenizer and occurs in {count} of "
+                f"{len(rows)} gold answers: rewards do not see it in responses unless "
+                "reward.keep_special_tokens=true"
+            )
     for key, part in data.parts().items():
         for count, done in ((part.n_dropped, "left out"), (part.n_truncated, "cut to it")):
             if count:
@@ -330,43 +337,27 @@ def gold_counts(config: RefblendConfig, data: RunData) -> list[str]:
     for source, rows in by_source.items():
         rows = rows if reward.custom is None else rows[:TRIED_ROWS]
         results = [reward.of_row(row, data.decode(data.encode(_gold(row)))) for row in rows]
-        strict = sum(result.acc_strict == 1 for result in results)
-        flexible = sum(result.acc_flexible == 1 for result in results)
         right = [1 in (result.acc_strict, result.acc_flexible) for result in results]
-        wrong = rows[right.index(False)] if False in right else None
-        example = f"; not that of the row with index {wrong.index}" if wrong else ""
-        counts = f"{strict} of {len(rows)} by the strict rule, {flexible} by the flexible one"
+        counts = f"{sum(right)} of {len(rows)}"
+        if reward.custom is None:
+            strict = sum(result.acc_strict == 1 for result in results)
+            flexible = sum(result.acc_flexible == 1 for result in results)
+            counts = f"{strict} of {len(rows)} by the strict rule, {flexible} by the flexible one"
+        if not all(right):
+            counts += f"; not that of the row with index {rows[right.index(False)].index}"
+        told.append(f"gold answers of {source} that score 1: {counts}")
         if reward.custom is not None:
-            counts = f"{sum(right)} of {len(rows)}"
-        told.append(f"gold answers of {source} that score 1: {counts}{example}")
-        if reward.custom is not None:
-            results += [reward.of_row(rows[0], text) for text in ODD_ANSWERS]
-            low, high = min(r.score for r in results), max(r.score for r in results)
+            scores = [reward.of_row(rows[0], text).score for text in ODD_ANSWERS]
+            scores += [result.score for result in results]
+            low, high = min(scores), max(scores)
             if low == high or low < 0 or high > 1:
                 told.append(
                     f"your reward gives {source} from {low:g} to {high:g} on gold, empty and odd "
                     "answers: it must vary to train anything, and within 0 to 1 to be blended"
                 )
-        if reward.custom is None and not strict and not flexible:
+        elif not any(right):
             raise DataError(
                 told[-1], "Correct ground truths and solutions, or name the right rule."
-            )
-    return told
-
-
-def _special_in_gold(data: RunData) -> list[str]:
-    """Special tokens in gold answers, which a reward will not see in responses."""
-    if data.keep_special:
-        return []
-    rows = [row for part in data.parts().values() for row in part.rows]
-    told = []
-    for token in data.tokenizer.all_special_tokens:
-        count = sum(token in row.ground_truth or token in row.solution for row in rows)
-        if count:
-            told.append(
-                f"{token!r} is a special token of the tokenizer and occurs in {count} of "
-                f"{len(rows)} gold answers: rewards do not see it in responses unless "
-                "reward.keep_special_tokens=true"
             )
     return told
 

@@ -79,9 +79,7 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: TrainerConfig) -> Pr
     if recorded is None:
         return Prepared("fresh")
     changes = recorded.differences(wanted)
-    kinds = {"determining", "numerics", "library"}
-    if options.accept_changes:
-        kinds = {"determining"}
+    kinds = {"determining"} | (set() if options.accept_changes else {"numerics", "library"})
     if options.strict_code:
         kinds.add("tree")
     refused = [change for change in changes if change.kind in kinds]
@@ -112,12 +110,12 @@ def open_run(
                 prepared = _make_way(path, error.reason)
             if prepared.start == "resume" and options.resume_mode == "disable":
                 prepared = _make_way(path, f"{path} holds this run, and resume_mode is disable")
-            if options.resume_mode == "auto" and prepared.start == "resume":
+            elif prepared.start == "resume" and options.resume_mode == "auto":
                 prepared = _found_start(path, prepared, wanted.total_steps)
+            elif prepared.start == "resume":
+                _check_branch(path, options.resume_from_path)
             if not (path / LOCK_NAME).exists():  # moved, with the lock in it
                 stack.enter_context(run_lock(path))
-            if options.resume_mode == "resume_path" and prepared.start == "resume":
-                _check_branch(path, options.resume_from_path)
             (path / UNCONFIRMED_NAME).unlink(missing_ok=True)
         yield prepared
 
@@ -133,11 +131,8 @@ def _found_start(path: Path, prepared: Prepared, total_steps: int) -> Prepared:
     if found is None and checkpoints.saved_before():
         return _make_way(path, f"{path} has no whole checkpoint left")
     if found is None and (last := _last_step(path)) > 0:
-        logger.warning(
-            "%s was ended at step %d, before its first checkpoint: it starts again from step 0",
-            path,
-            last,
-        )
+        told = "%s was ended at step %d, before its first checkpoint: it starts again from step 0"
+        logger.warning(told, path, last)
     return replace(prepared, checkpoint=found)
 
 
@@ -166,14 +161,10 @@ def run_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _aside_name(path: Path) -> Path:
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    names = (f"{path.name}.{stamp}", *(f"{path.name}.{stamp}-{n}" for n in range(2, 1000)))
-    return next(p for p in map(path.with_name, names) if not p.exists())
-
-
 def _make_way(path: Path, reason: str) -> Prepared:
-    target = _aside_name(path)
+    name = f"{path.name}.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    names = (name, *(f"{name}-{n}" for n in range(2, 1000)))
+    target = next(place for place in map(path.with_name, names) if not place.exists())
     path.rename(target)
     # The workflow repeats a job whose number of failures has changed, so it must not fall.
     if (failures := target / FAILURES_NAME).exists():
@@ -289,7 +280,7 @@ def find_runs(root: Path) -> Iterator[FoundRun]:
     """All runs below the folder ``root``, or ``root`` itself, by path; else CheckpointError."""
     if not Path(root).is_dir():
         raise CheckpointError(f"{root} is not a directory", "Give the folder of your runs.")
-    marks = (IDENTITY_NAME, "failures.jsonl")  # a study's job may fail before a run has begun
+    marks = (IDENTITY_NAME, FAILURES_NAME)  # a study's job may fail before a run has begun
     for path in sorted({mark.parent for name in marks for mark in Path(root).rglob(name)}):
         files = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())
         size = sum(p.stat().st_size for p in files)

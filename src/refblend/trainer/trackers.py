@@ -78,13 +78,11 @@ def service_name(name: str, at: str = "@") -> str:
 
     Characters that services refuse become ``_``, and a hash of the name is added.
     """
-    parts = name.replace("@", at).split("/")
-    plain = "/".join(parts)
-    fits = all(part and part == _FOREIGN.sub("_", part).strip(". ") for part in parts)
+    plain = name.replace("@", at)
+    kept = "/".join(_FOREIGN.sub("_", part).strip(". ") or "_" for part in plain.split("/"))
     ambiguous = at != "@" and at in name
-    if fits and not ambiguous and len(plain) <= MAX_NAME:
+    if kept == plain and not ambiguous and len(plain) <= MAX_NAME:
         return plain
-    kept = "/".join(_FOREIGN.sub("_", part).strip(". ") or "_" for part in parts)
     mark = hashlib.sha256(name.encode()).hexdigest()[:12]
     return f"{kept[: MAX_NAME - len(mark) - 1]}-{mark}"
 
@@ -116,11 +114,6 @@ class _TensorBoardTracker(Tracker):
 
     def close(self, failed: bool = False) -> None:
         self._writer.close()
-
-
-def _cells(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """The values of rollouts, in the order of :data:`COLUMNS`."""
-    return [[row[name] for name in COLUMNS] for row in rows]
 
 
 def _as_code(value: Any) -> str:
@@ -155,7 +148,8 @@ class _WandbTracker(Tracker):
         self._run.log({service_name(k): v for k, v in finite(metrics).items()}, step=step)
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        self._run.log({"rollouts": self._table(COLUMNS, _cells(rows))}, step=step)
+        cells = [list(row.values()) for row in rows]
+        self._run.log({"rollouts": self._table(COLUMNS, cells)}, step=step)
 
     def close(self, failed: bool = False) -> None:
         """Wait until all is sent, or written where it is offline."""
@@ -195,7 +189,7 @@ class _MlflowTracker(Tracker):
 
     def rollouts(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """As the artifact ``rollouts/<step>.json``, which MLflow shows as a table."""
-        table = {"columns": COLUMNS, "data": _cells(rows)}
+        table = {"columns": COLUMNS, "data": [list(row.values()) for row in rows]}
         self._client.log_dict(self._id, table, f"rollouts/{step}.json")
 
     def close(self, failed: bool = False) -> None:
@@ -278,16 +272,16 @@ class Trackers:
 
     def _close(self, cause: BaseException | None) -> None:
         """Close every tracker; no failure may hide ``cause``, why the run stops."""
-        failures: list[Exception] = []
+        failure: Exception | None = None
         for name, tracker in self._trackers.items():
             try:
                 with _named(name):
                     tracker.close(cause is not None)
             except Exception as error:
-                failures.append(error)
+                failure = failure or error
                 logger.warning("%s cannot be closed: %s", type(tracker).__name__, error)
-        if failures and cause is None:
-            raise failures[0]
+        if failure and cause is None:
+            raise failure
 
     def __enter__(self) -> "Trackers":
         return self
