@@ -69,9 +69,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     run = Run.open(given.run)
-    start = Path(run.setting("actor_rollout_ref.model.path"))
-    rows = read_rows(run.setting("data.val_files")[0])[:ANSWERS]
-    length = run.setting("data.max_response_length")
+    start = Path(run.settings["actor_rollout_ref.model.path"])
+    rows = read_rows(run.settings["data.val_files"][0])[:ANSWERS]
+    length = run.settings["data.max_response_length"]
     end = final_checkpoint(given.run)
     texts = [answers(model, start, rows, length) for model in (start, end.actor)]
 
@@ -88,8 +88,8 @@ def main() -> None:
         cells += f"<tr><td>{escape(row.question)} ({escape(row.ground_truth)})" + "".join(shown)
     page = PAGE.format(
         steps=end.step,
-        problems=len(read_rows(run.setting("data.train_files")[0])),
-        responses=run.setting("data.train_batch_size") * run.setting("actor_rollout_ref.rollout.n"),
+        problems=len(read_rows(run.settings["data.train_files"][0])),
+        responses=run.settings["data.train_batch_size"] * run.settings["actor_rollout_ref.rollout.n"],
         curve=curve(run),
         before=sum(marks[0]),
         after=sum(marks[1]),

@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from refblend import WeightParams, avg_response_entropy, blend_rewards, expand_quality, weight_for
 from refblend.advice.rollouts import Columns, read_rollouts
-from refblend.trainer.shaping import rule_matrix
 
 pytestmark = pytest.mark.slow
 
@@ -136,7 +135,7 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
         if placement == "terminal":  # else TRL logs the sum over the tokens
             assert [row.judge_score for row in rows] == pytest.approx(scores)
         quality = expand_quality(torch.tensor(scores), mask, placement)
-        rule = rule_matrix(torch.tensor(rule_of(texts)), mask)
+        rule = expand_quality(torch.tensor(rule_of(texts)), mask, "terminal")
         rewards = blend_rewards(rule, quality, mask, weight).sum(-1)
         assert batch["reward"] == pytest.approx(float(rewards.mean()), rel=1e-4)
         advantages_are(batch, normalised(rewards))

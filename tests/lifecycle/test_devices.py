@@ -1,6 +1,5 @@
 """Leases of pretended GPUs: real processes, real locks."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -82,16 +81,17 @@ def machine(monkeypatch) -> dict[str, float]:
     """Pretended GPUs of 24 and 80 GiB, and what is in use there."""
     sizes, used = {"GPU-a1": 24, "GPU-b2": 80}, {"GPU-a1": 0.1, "GPU-b2": 0.1}
     names = list(sizes)
-    monkeypatch.setattr(devices, "nvml", contextlib.nullcontext)
     for what, answer in {
-        "GetCount": lambda: 2,
-        "GetHandleByIndex": lambda number: names[number],
-        "GetUUID": lambda name: name,
-        "GetMemoryInfo": lambda name: SimpleNamespace(
+        "Init": lambda: None,
+        "Shutdown": lambda: None,
+        "DeviceGetCount": lambda: 2,
+        "DeviceGetHandleByIndex": lambda number: names[number],
+        "DeviceGetUUID": lambda name: name,
+        "DeviceGetMemoryInfo": lambda name: SimpleNamespace(
             total=sizes[name] * 2**30, used=used[name] * 2**30
         ),
     }.items():
-        monkeypatch.setattr(devices.pynvml, f"nvmlDevice{what}", answer)
+        monkeypatch.setattr(devices.pynvml, f"nvml{what}", answer)
     return used
 
 

@@ -124,14 +124,14 @@ def test_the_memory_of_processes_below_the_driver_counts():
         worker.kill()
 
 
-@pytest.mark.parametrize("fails_in", ["nvmlInit", "nvmlDeviceGetHandleByUUID"])
+@pytest.mark.parametrize("fails_in", ["nvmlInit", "nvmlDeviceGetCount"])
 def test_a_driver_that_tells_nothing_costs_only_its_numbers(fails_in, monkeypatch):
     import pynvml
 
     def fail(*_: object) -> None:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
-    for name in ("nvmlInit", "nvmlDeviceGetHandleByUUID", "nvmlShutdown"):
+    for name in ("nvmlInit", "nvmlDeviceGetCount", "nvmlShutdown"):
         monkeypatch.setattr(pynvml, name, fail if name == fails_in else lambda *_: None)
     cuda = step_metrics.torch.cuda
     monkeypatch.setattr(cuda, "is_available", lambda: True)

@@ -11,7 +11,6 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pynvml  # nvidia-ml-py; the library that it opens comes with the driver
@@ -32,7 +31,7 @@ def visible_devices() -> list[str]:
     """Names of the devices that this process may use, as ``CUDA_VISIBLE_DEVICES`` has them."""
     named = os.environ.get(VISIBLE)
     if named is None:
-        return [str(index) for index in range(len(_memory()))]
+        return [str(index) for index in range(len(device_memory()))]
     names = [name.strip() for name in named.split(",")]
     return [name for name in names if name not in ("", "-1", "NoDevFiles")]
 
@@ -51,7 +50,7 @@ def device_sizes() -> list[float]:
     """
     if pretended := os.environ.get(PRETENDED):
         return sorted(float(size) * 2**30 for size in pretended.split(","))
-    sizes = _memory()
+    sizes = device_memory()
     return sorted(sizes.get(_uuid(n), min(sizes.values())) for n in visible_devices() if sizes)
 
 
@@ -75,7 +74,7 @@ def lease(count: int) -> list[str]:
     # A job's lease ends before the processes that its Ray started are gone; other programs stay.
     held = list(map(_uuid, taken))
     for second in range(FREE_S):
-        used = _memory("used")
+        used = device_memory("used")
         if all(used.get(name, 0.0) < 2**30 for name in held):
             break
         if not second:
@@ -121,16 +120,17 @@ def _opened(device: str) -> int:
 
 def _uuid(device: str) -> str:
     """NVML's name of a device that is named by its number or the beginning of that name."""
-    names = list(_memory())
+    names = list(device_memory())
     if device.isdecimal() and int(device) < len(names):
         return names[int(device)]
     return next((name for name in names if name.startswith(device)), device)
 
 
-def _memory(kind: str = "total") -> dict[str, float]:
+def device_memory(kind: str = "total") -> dict[str, float]:
     """Bytes of each device, ``total`` or ``used``, by NVML's name; empty without a driver."""
     try:
-        with nvml():
+        pynvml.nvmlInit()
+        try:
             numbers = range(pynvml.nvmlDeviceGetCount())
             return {
                 str(pynvml.nvmlDeviceGetUUID(handle)): float(
@@ -138,18 +138,10 @@ def _memory(kind: str = "total") -> dict[str, float]:
                 )
                 for handle in map(pynvml.nvmlDeviceGetHandleByIndex, numbers)
             }
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return {}
-
-
-@contextlib.contextmanager
-def nvml() -> Iterator[None]:
-    """NVIDIA's management library is open in the block; NVMLError without a driver."""
-    pynvml.nvmlInit()
-    try:
-        yield
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def main(arguments: list[str]) -> None:

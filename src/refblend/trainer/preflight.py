@@ -90,10 +90,7 @@ def describe(config: RefblendConfig, data: RunData) -> str:
     """Sizes of a run in one line: prompts, lengths of the first rows in tokens, steps."""
     rows = data.train.rows[:TRIED_ROWS]
     prompts = max(map(len, data.train.prompt_ids))
-    parts = [
-        f"{len(data.train)} prompts of at most {prompts} tokens "
-        f"({data.train.n_dropped} overlong ones dropped)"
-    ]
+    parts = [f"{len(data.train)} prompts of at most {prompts} tokens"]
     golden = [len(data.encode(row.solution)) for row in rows if row.solution]
     if golden:
         limit = config.data.max_response_length

@@ -12,7 +12,7 @@ import yaml
 import refblend
 from refblend.config import RefblendConfig
 from refblend.data.dataset import PromptSampler
-from refblend.files import atomic_path, write_text
+from refblend.files import write_text
 from refblend.ppo.kl import KLController
 from refblend.ppo.masking import masked_mean
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
@@ -218,5 +218,4 @@ def write_rollouts(
     ]
     shown = [{k: mask(v) if isinstance(v, str) else v for k, v in line.items()} for line in lines]
     text = "\n".join(json.dumps(line, ensure_ascii=False) for line in shown)
-    with atomic_path(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_text(path, text + "\n")

@@ -38,11 +38,6 @@ PREFIX = "actor/ref_quality"
 Groups = Sequence[int]
 
 
-def rule_matrix(rule: Tensor, response_mask: Tensor) -> Tensor:
-    """The rule reward on the last token of each response (B, T), verl's convention."""
-    return expand_quality(rule, response_mask, "terminal")
-
-
 @dataclass(frozen=True)
 class BlendContext(StepContext):
     """The step, and what the run has fixed before it."""
@@ -104,12 +99,13 @@ def blend(
         rule: Tensor, judged: list[JudgeResult] | None, mask: Tensor, mixed: Tensor, groups: Groups
     ) -> Blended:
         if not config.enable:
-            return Blended(rule_matrix(rule, mask), None, metrics)
+            return Blended(expand_quality(rule, mask, "terminal"), None, metrics)
         quality = _quality(config.scoring, judged, len(rule), control)
         weights = _row_weights(config, weight, judged, mask, mixed)
         ready = prepare(config.method, rule, quality, weights, groups)
         placed = expand_quality(ready.quality, mask, config.placement)
-        rewards = blend_rewards(rule_matrix(ready.rule, mask), placed, mask, ready.weights)
+        at_end = expand_quality(ready.rule, mask, "terminal")  # verl's convention
+        rewards = blend_rewards(at_end, placed, mask, ready.weights)
         return Blended(rewards, None, metrics, quality, ready.weights, ready.advantage_factors)
 
     mixed = mixed_groups(experience.rule, context.groups)

@@ -4,26 +4,21 @@ Every name is defined in docs/reference/metrics.md.
 """
 
 import contextlib
-import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 import psutil
-import pynvml
 import torch
 from torch import Tensor
 
 from refblend.config import RefblendConfig
-from refblend.lifecycle.devices import nvml
+from refblend.lifecycle.devices import device_memory
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Experience, Rollout
 from refblend.workers.roles import ACTOR, ROLLOUT
 from refblend.workers.types import COUNTS
-
-logger = logging.getLogger(__name__)
 
 INCIDENTS = ("oom", "nonfinite", "overlength", "drift", "reward_error")
 """Counted by the trainer itself, so that they are there in every step."""
@@ -125,29 +120,12 @@ def memory_metrics() -> dict[str, float]:
         with contextlib.suppress(psutil.NoSuchProcess):
             host += process.memory_info().rss
     found = {"perf/cpu_memory_used_gb": host / 2**30}
-    used = gpu_memory() if torch.cuda.is_available() else None
-    return found if used is None else found | {"perf/gpu_memory_used_gb": used / 2**30}
-
-
-def gpu_memory() -> int | None:
-    """Bytes in use on the visible GPUs; None where NVML fails."""
-    total = 0
-    try:
-        with nvml():
-            for number in range(torch.cuda.device_count()):
-                name = torch.cuda.get_device_properties(number).uuid
-                device = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{name}")
-                total += int(pynvml.nvmlDeviceGetMemoryInfo(device).used)
-    except pynvml.NVMLError as error:
-        _warn_once(f"no GPU memory is recorded: {error}")
-        return None
-    return total
-
-
-@cache
-def _warn_once(text: str) -> None:
-    """Warn of something that every step would say again."""
-    logger.warning(text)
+    gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    names = [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in gpus]
+    used = device_memory("used") if names else {}
+    if not names or not used.keys() >= set(names):  # no GPU, or NVML says nothing about it
+        return found
+    return found | {"perf/gpu_memory_used_gb": sum(used[name] for name in names) / 2**30}
 
 
 def timing_metrics(

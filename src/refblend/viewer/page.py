@@ -41,22 +41,18 @@ def write_page(path: Path, run: Run, other: Run | None = None) -> tuple[int, int
 def for_script(value: Any) -> str:
     """JSON that can stand in a script element, whatever the texts contain."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    escapes = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-    for character, escape in escapes.items():
-        text = text.replace(character, escape)
-    return text
+    escapes = {character: f"\\u{ord(character):04x}" for character in "<>\u2028\u2029"}
+    return text.translate(str.maketrans(escapes))
 
 
 def _curves(run: Run) -> dict[str, Any]:
     """Name, steps and all metrics of a run; what is missing is null."""
-    frame = run.metrics
-    columns = {
-        name: [value if math.isfinite(value) else None for value in map(float, frame[name])]
-        for name in frame.columns
-        if name != "step"
+    frame = run.metrics.set_index("step").dropna(axis="columns", how="all")
+    metrics = {
+        name: [None if math.isnan(value) else value for value in values.tolist()]
+        for name, values in frame.items()
     }
-    kept = {name: values for name, values in columns.items() if any(v is not None for v in values)}
-    return {"name": str(run.path), "steps": [int(s) for s in frame["step"]], "metrics": kept}
+    return {"name": str(run.path), "steps": frame.index.tolist(), "metrics": metrics}
 
 
 def _responses(run: Run) -> tuple[list[Response], int]:
