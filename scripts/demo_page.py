@@ -89,7 +89,8 @@ def main() -> None:
     page = PAGE.format(
         steps=end.step,
         problems=len(read_rows(run.settings["data.train_files"][0])),
-        responses=run.settings["data.train_batch_size"] * run.settings["actor_rollout_ref.rollout.n"],
+        responses=run.settings["data.train_batch_size"]
+        * run.settings["actor_rollout_ref.rollout.n"],
         curve=curve(run),
         before=sum(marks[0]),
         after=sum(marks[1]),
