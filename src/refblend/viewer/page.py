@@ -41,8 +41,7 @@ def write_page(path: Path, run: Run, other: Run | None = None) -> tuple[int, int
 def for_script(value: Any) -> str:
     """JSON that can stand in a script element, whatever the texts contain."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    escapes = {character: f"\\u{ord(character):04x}" for character in "<>\u2028\u2029"}
-    return text.translate(str.maketrans(escapes))
+    return text.translate({code: f"\\u{code:04x}" for code in map(ord, "<>\u2028\u2029")})
 
 
 def _curves(run: Run) -> dict[str, Any]:
