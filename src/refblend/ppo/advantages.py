@@ -47,9 +47,14 @@ def group_moments(scores: Tensor, index: GroupIndex) -> tuple[Tensor, Tensor, Te
     return sizes[groups], means[groups], (squares / (sizes - 1)).sqrt()[groups]
 
 
-def _scores(token_level_rewards: Tensor, response_mask: Tensor) -> Tensor:
-    """s = Σ_t r_t of each row, (B,) float64."""
-    return masked_sum(token_level_rewards.double(), response_mask, dim=-1)
+def _scores_in_groups(
+    token_level_rewards: Tensor, response_mask: Tensor, index: GroupIndex
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """s = Σ_t r_t of each row, float64, and :func:`group_moments`; a group of one has mean 0, as in
+    verl."""
+    scores = masked_sum(token_level_rewards.double(), response_mask, dim=-1)
+    sizes, means, deviations = group_moments(scores, index)
+    return scores, sizes, torch.where(sizes > 1, means, 0.0), deviations
 
 
 def _on_tokens(per_row: Tensor, response_mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -97,9 +102,8 @@ def compute_grpo_outcome_advantage(
     ``norm_adv_by_std_in_grpo=False``: s − mean_group, Dr.GRPO (arXiv 2503.20783). The standard
     deviation is unbiased; a group of one has mean 0 and standard deviation 1, as in verl.
     """
-    scores = _scores(token_level_rewards, response_mask)
-    sizes, means, deviations = group_moments(scores, index)
-    advantages = scores - torch.where(sizes > 1, means, torch.zeros_like(means))
+    scores, sizes, means, deviations = _scores_in_groups(token_level_rewards, response_mask, index)
+    advantages = scores - means
     if norm_adv_by_std_in_grpo:
         spread = torch.where(sizes > 1, deviations, torch.ones_like(deviations))
         advantages = advantages / (spread + GROUP_EPSILON)
@@ -115,11 +119,9 @@ def compute_rloo_outcome_advantage(
 
     A group of one has no others: its advantage is s, as in verl.
     """
-    scores = _scores(token_level_rewards, response_mask)
-    sizes, means, _ = group_moments(scores, index)
+    scores, sizes, means, _ = _scores_in_groups(token_level_rewards, response_mask, index)
     others = sizes / (sizes - 1).clamp(min=1) * (scores - means)
-    chosen = torch.where(sizes > 1, others, scores)
-    tokens = _on_tokens(chosen, response_mask, upcast(token_level_rewards).dtype)
+    tokens = _on_tokens(others, response_mask, upcast(token_level_rewards).dtype)
     return tokens, tokens
 
 
@@ -147,10 +149,8 @@ def compute_reinforce_plus_plus_baseline_outcome_advantage(
 
     A group of one has mean 0, as in verl.
     """
-    scores = _scores(token_level_rewards, response_mask)
-    sizes, means, _ = group_moments(scores, index)
-    centred = scores - torch.where(sizes > 1, means, torch.zeros_like(means))
-    tokens = _on_tokens(centred, response_mask, upcast(token_level_rewards).dtype)
+    scores, _, means, _ = _scores_in_groups(token_level_rewards, response_mask, index)
+    tokens = _on_tokens(scores - means, response_mask, upcast(token_level_rewards).dtype)
     tokens = masked_whiten(tokens, response_mask)
     return tokens, tokens
 

@@ -9,14 +9,7 @@ from torch import Tensor
 
 from refblend.ppo.choices import CorrectionMode
 from refblend.ppo.kl import kl_penalty
-from refblend.ppo.masking import masked_fill, masked_mean
-
-MAX_LOG_RATIO = 20.0
-
-
-def _log_ratio(trainer: Tensor, rollout: Tensor, mask: Tensor) -> Tensor:
-    difference = masked_fill(trainer, mask) - masked_fill(rollout, mask)
-    return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+from refblend.ppo.masking import log_ratio, masked_fill, masked_mean
 
 
 @torch.no_grad()
@@ -37,7 +30,7 @@ def importance_weights(
         return None
     if not threshold > 1:
         raise ValueError(f"threshold={threshold} must exceed 1")
-    ratio = _log_ratio(old_log_probs, rollout_log_probs, response_mask).exp()
+    ratio = log_ratio(old_log_probs, rollout_log_probs, response_mask).exp()
     if mode == "truncate":
         weights = ratio.clamp(max=threshold)
     elif mode == "mask":
@@ -65,9 +58,9 @@ def mismatch_metrics(
     rollout, trainer = (masked_fill(x, response_mask) for x in (rollout_log_probs, old_log_probs))
     # masked positions are log-prob 0 on both sides: difference 0, ratio 1
     difference = (rollout.exp() - trainer.exp()).abs()
-    log_ratio = _log_ratio(trainer, rollout, response_mask)
-    ratio = masked_fill(log_ratio.exp(), response_mask)
-    outside = (log_ratio.exp() < 1.0 / threshold) | (log_ratio.exp() > threshold)
+    ratios = log_ratio(trainer, rollout, response_mask).exp()
+    ratio = masked_fill(ratios, response_mask)
+    outside = (ratios < 1.0 / threshold) | (ratios > threshold)
     empty = rollout.numel() == 0
     return {
         "training/rollout_probs_diff_mean": float(masked_mean(difference, response_mask)),

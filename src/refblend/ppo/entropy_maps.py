@@ -6,7 +6,7 @@ docs/explanation/algorithms.md. All functions return plain numbers; an entropy m
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, SupportsFloat
 
 from refblend.ppo.choices import Ramp
@@ -78,18 +78,6 @@ def decay_weight(step: int, total_steps: int, max_weight: float = 0.3, *ramp: An
     and warmup_share.
     """
     return share(max_weight) * (1.0 - schedule_weight(max(step - 1, 0), total_steps, 1.0, *ramp))
-
-
-def replayed_weight(step: int, weights: Sequence[float]) -> float:
-    """w of this 1-based step in the weights of another run; 0 before training."""
-    if step > len(weights):
-        raise ValueError(f"replay_file has weights of {len(weights)} steps, none for step {step}")
-    return float(weights[step - 1]) if step > 0 else 0.0
-
-
-def warmed_max_weight(max_weight: float, step: int, warmup_steps: int) -> float:
-    """w_max·min(1, step/warmup_steps): a small w_max at the start."""
-    return share(max_weight) * warmed_ramp(step, warmup_steps)
 
 
 def entropy_of(avg_entropy: SupportsFloat) -> float:

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from refblend.ppo.choices import LossAggMode
-from refblend.ppo.masking import masked_fill, masked_sum
+from refblend.ppo.masking import log_ratio, masked_fill, masked_sum
 
 LOSS_AGG_MODES: tuple[LossAggMode, ...] = get_args(LossAggMode)
-MAX_LOG_RATIO = 20.0
 
 
 def agg_loss(
@@ -105,11 +104,8 @@ def compute_policy_loss(
         raise ValueError(f"clip_ratio_c={clip_ratio_c} must exceed 1")
     tokens = normalisers.get("batch_num_tokens")
     advantage = masked_fill(advantages.detach(), response_mask)
-    difference = masked_fill(log_prob, response_mask) - masked_fill(
-        old_log_prob.detach(), response_mask
-    )
-    log_ratio = difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    ratio = log_ratio.exp()
+    difference = log_ratio(log_prob, old_log_prob.detach(), response_mask)
+    ratio = difference.exp()
     plain = -advantage * ratio
     clipped = -advantage * ratio.clamp(1.0 - cliprange_low, 1.0 + cliprange_high)
     upper = torch.maximum(plain, clipped)
@@ -123,7 +119,7 @@ def compute_policy_loss(
     with torch.no_grad():
         metrics = [
             agg_loss(metric, response_mask, batch_num_tokens=tokens)
-            for metric in ((clipped > plain).to(plain.dtype), -log_ratio, dual.to(plain.dtype))
+            for metric in ((clipped > plain).to(plain.dtype), -difference, dual.to(plain.dtype))
         ]
     return PolicyLoss(agg_loss(loss_mat, response_mask, loss_agg_mode, **normalisers), *metrics)
 

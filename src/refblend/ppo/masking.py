@@ -7,6 +7,8 @@ Masked positions are replaced before any arithmetic, so NaN or infinity there is
 import torch
 from torch import Tensor
 
+MAX_LOG_RATIO = 20.0
+
 
 def upcast(values: Tensor) -> Tensor:
     """Half precision, integers and booleans as float32; float32 and float64 unchanged."""
@@ -21,6 +23,12 @@ def masked_fill(values: Tensor, mask: Tensor) -> Tensor:
         )
     values = upcast(values)
     return torch.where(mask.bool(), values, torch.zeros_like(values))
+
+
+def log_ratio(new: Tensor, old: Tensor, mask: Tensor) -> Tensor:
+    """log π_new − log π_old of each token, clamped to ±20; 0 where masked."""
+    difference = masked_fill(new, mask) - masked_fill(old, mask)
+    return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def masked_sum(values: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:

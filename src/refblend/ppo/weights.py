@@ -22,9 +22,9 @@ from refblend.ppo.entropy_maps import (
     entropy_to_weight_inverse,
     entropy_to_weight_linear,
     entropy_to_weight_piecewise,
-    replayed_weight,
     schedule_weight,
-    warmed_max_weight,
+    share,
+    warmed_ramp,
 )
 
 
@@ -146,6 +146,14 @@ def _of_steps(name: str, function: Callable[..., float]) -> Strategy:
     return Strategy(name, weight, names, reads_entropy=False, reads_total_steps=True)
 
 
+def _replayed(entropy: float, params: WeightParams, at: StepContext) -> float:
+    """w of this step in the weights of another run; 0 before training."""
+    if at.step > len(params.replayed):
+        told = f"replay_file has weights of {len(params.replayed)} steps, none for step {at.step}"
+        raise ValueError(told)
+    return min(params.replayed[at.step - 1], params.max_weight) if at.step > 0 else 0.0
+
+
 def _thresholds_in_order(params: WeightParams) -> str:
     if params.entropy_low_threshold < params.entropy_high_threshold:
         return ""
@@ -166,7 +174,7 @@ for _strategy in (
     _of_steps("decay", decay_weight),
     Strategy(
         "replay",
-        lambda h, p, at: min(replayed_weight(at.step, p.replayed), p.max_weight),
+        _replayed,
         ("max_weight", "replayed"),
         reads_entropy=False,
         check=lambda params: "" if params.replayed else "replay_file is needed by replay: set it",
@@ -200,7 +208,7 @@ def weight_for(
             raise ValueError(f"strategy={strategy!r} is unknown: use one of {names}")
         strategy = STRATEGIES[strategy]
     params = params or WeightParams()
-    warmed = warmed_max_weight(params.max_weight, step, params.max_weight_warmup_steps)
+    warmed = share(params.max_weight) * warmed_ramp(step, params.max_weight_warmup_steps)
     return strategy.weight(
         entropy_of(avg_entropy), replace(params, max_weight=warmed), StepContext(step, total_steps)
     )
