@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.rollout.base import EngineOptions
 from refblend.rollout.factory import start_engine
-from refblend.rollout.vllm_engine import LORA_RANKS, BaseOfEngine, engine_arguments
+from refblend.rollout.vllm_engine import LORA_RANKS, engine_arguments
 from refblend.scoring.generative import GenerativeJudge
 from refblend.workers.lora import adapter_of
 
@@ -51,9 +51,9 @@ def test_adapter_and_base_on_one_engine(
     engine, vllm_engine, tiny_model_dir, model, requests_of, gap
 ):
     """Log-probs are the trainer's, and the base stays the base after two adapters."""
-    requests = requests_of(12)
+    requests, base = requests_of(12), engine.base()
     alone = vllm_engine.generate(requests)
-    assert engine.generate(requests, base=True) == alone
+    assert base.generate(requests) == alone
     for version in (1, 2):
         trained, tensors = adapted(tiny_model_dir, version)
         engine.load_weights(tensors, version)
@@ -61,9 +61,7 @@ def test_adapter_and_base_on_one_engine(
         assert {g.weight_version for g in found} == {version}
         assert gap(trained, requests, found) < 1e-4
         assert gap(model, requests, found) > 1e-2
-        base = engine.generate(requests, base=True)
-        assert [g.token_ids for g in base] == [g.token_ids for g in alone]
-        assert [g.log_probs for g in base] == [g.log_probs for g in alone]
+        assert base.generate(requests) == alone
 
 
 @pytest.mark.engine
@@ -98,7 +96,7 @@ def test_scores_equal_those_of_an_engine_of_the_judges_own(engine, vllm_engine, 
     columns = QUESTIONS * 3, [f"{n}. #### {n}" for n in range(6)], range(6)
     shared, own = (
         [replace(r, latency_s=0.0) for r in GenerativeJudge.on_engine(config, e).score(*columns)]
-        for e in (BaseOfEngine(engine), vllm_engine)
+        for e in (engine.base(), vllm_engine)
     )
     assert shared == own
     by_adapter = GenerativeJudge.on_engine(config, engine).score(*columns)

@@ -40,10 +40,6 @@ class GenerationRequest:
     regex: str | None = None
     """The answer matches it as a whole; log-probs are those of the restricted distribution."""
 
-    def __post_init__(self) -> None:
-        if self.top_logprobs and not self.log_probs:
-            raise ValueError(f"top_logprobs={self.top_logprobs} needs log_probs")
-
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -90,19 +86,15 @@ class RolloutEngine(Protocol):
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Answer all requests, in their order; OverlengthError, at once, if one has no room."""
-        ...
 
     def load_weights(self, weights: "Mapping[str, torch.Tensor]", version: int) -> None:
         """Replace the weights (Hugging Face names) and drop every cache made with the old ones."""
-        ...
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prompt."""
-        ...
 
     def shutdown(self) -> None:
         """Free the engine's memory."""
-        ...
 
 
 class OverlengthError(ModelError):

@@ -92,14 +92,12 @@ class HfEngine:
         check_lengths(requests, self.max_model_len)
         answers: dict[int, Generation] = {}
         for rows in self._batches(requests):
-            guides = [self._guide(requests[i].regex) for i in rows]
-            batch = _Batch([requests[i] for i in rows], guides, self.max_model_len, self.device)
+            asked, size = [requests[i] for i in rows], self._model.config.vocab_size
+            guides = [Guide(self._compiler, size, r.regex) if r.regex else None for r in asked]
+            batch = _Batch(asked, guides, self.max_model_len, self.device)
             generations = batch.run(self._model, self._stop_ids, self.weight_version)
             answers.update(zip(rows, generations, strict=True))
         return [answers[i] for i in range(len(requests))]
-
-    def _guide(self, regex: str | None) -> Guide | None:
-        return Guide(self._compiler, self._model.config.vocab_size, regex) if regex else None
 
     @cached_property
     def _compiler(self) -> Any:

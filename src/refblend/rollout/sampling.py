@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 Choose = Callable[[Tensor, list[int]], tuple[Tensor, list[int]]]
 """(logits (R, V) in float32, numbers of the R live rows) → (tokens (R,), places that go on)."""
@@ -28,7 +29,11 @@ def sample_tokens(
     """
     from transformers import DynamicCache  # takes seconds to import
 
-    ids, mask = (part.to(device) for part in _left_padded(prompts))
+    rows = [torch.as_tensor(prompt, dtype=torch.long) for prompt in prompts]
+    ids, mask = (
+        pad_sequence(part, batch_first=True, padding_side="left").to(device)
+        for part in (rows, list(map(torch.ones_like, rows)))
+    )
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
     live = list(range(len(prompts)))
@@ -52,14 +57,3 @@ def sample_tokens(
         ids = chosen[:, None]
         mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
         positions = positions[:, -1:] + 1
-
-
-def _left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Token ids and attention mask, both (R, longest prompt)."""
-    width = max(map(len, prompts))
-    ids = torch.zeros(len(prompts), width, dtype=torch.long)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.as_tensor(prompt, dtype=torch.long)
-        mask[row, width - len(prompt) :] = 1
-    return ids, mask

