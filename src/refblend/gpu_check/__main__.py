@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
-from refblend import gpu_check
-from refblend.gpu_check.measuring import Report
+from refblend import gpu_check, runtime
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,20 +17,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="two million parameters")
     parser.add_argument("--out", type=Path, default=Path("results/gpu/check.md"))
     options = parser.parse_args(arguments)
-    from refblend import runtime
-    from refblend.gpu_check.stages import check
-
     runtime.configure_process(os.cpu_count())
     import torch
+
+    from refblend.files import atomic_path
+    from refblend.gpu_check.measuring import Report
+    from refblend.gpu_check.stages import check
+    from refblend.provenance import PACKAGE, Source
 
     if options.device == "cuda" and not torch.cuda.is_available():
         print("error: no CUDA device. Use --device cpu to try the check itself.", file=sys.stderr)
         return 2
     name = torch.cuda.get_device_name() if options.device == "cuda" else "CPU"
     versions = f"torch {torch.__version__}, Python {sys.version.split()[0]}"
-    from refblend.files import atomic_path
-    from refblend.provenance import PACKAGE, Source
-
     report = Report(f"{name}, {versions}, {date.today().isoformat()}, {Source.of(PACKAGE)}")
     check(options.device, options.tiny, report)
 

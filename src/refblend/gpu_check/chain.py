@@ -2,12 +2,31 @@
 
 import math
 import os
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
+from refblend.config import RefblendConfig, load_config
+from refblend.data.schema import PromptRow, write_rows
+from refblend.data.tokenizer import encode_chat
+from refblend.embedded.architecture import qwen_tokenizer, write_stand_in
+from refblend.rewards.rule import RuleReward
+from refblend.rollout.base import GenerationRequest
+from refblend.rollout.factory import start_rollout
+from refblend.workers.fsdp_workers import ActorWorker
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
+
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.15}
 """Largest mean gap of log-probs between trainer and engine, in nats: float32, bfloat16."""
+
+
+def under(key: str, **values: Any) -> list[str]:
+    """Overrides of keys below ``key``."""
+    return [f"{key}.{name}={value}" for name, value in values.items()]
 
 
 class Chain:
@@ -22,75 +41,47 @@ class Chain:
     prompts, answers, length = 8, 4, 64
 
     def __init__(self, folder: Path, device: str, tiny: bool) -> None:
-        from refblend.embedded.architecture import qwen_tokenizer, write_stand_in
-
         self.device, self.folder = device, folder
         self.questions = [f"What is {a} + {a * 7}? Say the number." for a in range(self.prompts)]
+        write_rows(
+            folder / "rows.jsonl",
+            [
+                PromptRow(i, "openai/gsm8k", [{"role": "user", "content": q}], q, str(8 * i), "")
+                for i, q in enumerate(self.questions)
+            ],
+        )
         self.model = folder / "model"
         self.tokenizer = qwen_tokenizer(self.questions, 400)
         write_stand_in(self.model, self.tokenizer, 0, tiny)
         on_gpu = device == "cuda"
-        fsdp = {
-            "param_dtype": "bfloat16" if on_gpu else "float32",
-            "num_gpus_per_worker": float(on_gpu),
-            "num_threads": os.cpu_count() or 1,
-        }
+        dtype, files = "bfloat16" if on_gpu else "float32", f"[{folder / 'rows.jsonl'}]"
+        policy, scoring = "actor_rollout_ref", "algorithm.ref_quality_score.scoring"
         self._settings = [
-            f"data.train_files=[{self._rows()}]",
-            f"data.val_files=[{self._rows()}]",
-            f"data.max_response_length={self.length}",
-            f"data.train_batch_size={self.prompts}",
-            "data.max_val_samples=4",
-            f"actor_rollout_ref.model.path={self.model}",
-            "actor_rollout_ref.rollout.name=hf",
-            f"actor_rollout_ref.rollout.n={self.answers}",
-            "actor_rollout_ref.rollout.max_model_len=512",
-            f"actor_rollout_ref.rollout.dtype={fsdp['param_dtype']}",
-            f"algorithm.ref_quality_score.scoring.model_path={self.model}",
-            "algorithm.ref_quality_score.scoring.max_invalid_rate=1.0",
-            "actor_rollout_ref.actor.optim.lr=1.0e-5",
-            *(f"actor_rollout_ref.actor.fsdp_config.{k}={v}" for k, v in fsdp.items()),
+            *under("data", train_files=files, val_files=files, max_response_length=self.length),
+            *under("data", train_batch_size=self.prompts, max_val_samples=4),
+            *under(f"{policy}.rollout", name="hf", n=self.answers, max_model_len=512, dtype=dtype),
+            *under(scoring, model_path=self.model, max_invalid_rate=1.0),
+            *under(f"{policy}.actor.fsdp_config", param_dtype=dtype, num_threads=os.cpu_count()),
+            f"{policy}.actor.fsdp_config.num_gpus_per_worker={float(on_gpu)}",
+            f"{policy}.actor.optim.lr=1.0e-5",
+            f"{policy}.model.path={self.model}",
         ]
         self.config = self.configured()
 
-    def configured(self, *overrides: str) -> Any:
+    def configured(self, *overrides: str) -> RefblendConfig:
         """The chain's configuration with some keys changed."""
-        from refblend.config.loading import load_config
-
         return load_config([], [*self._settings, *overrides])
-
-    def _rows(self) -> Path:
-        from refblend.data.schema import PromptRow, write_rows
-
-        path = self.folder / "rows.jsonl"
-        rows = [
-            PromptRow(i, "openai/gsm8k", [{"role": "user", "content": q}], q, str(8 * i), "")
-            for i, q in enumerate(self.questions)
-        ]
-        write_rows(path, rows)
-        return path
 
     def start(self) -> None:
         """Process group of one rank, actor and rollout engine."""
-        import torch.distributed as dist
-
-        from refblend.rollout.factory import start_rollout
-        from refblend.workers.fsdp_workers import ActorWorker
-
-        if not dist.is_initialized():
-            backend = "nccl" if self.device == "cuda" else "gloo"
-            store = f"file://{self.folder / 'rendezvous'}"
-            dist.init_process_group(backend, init_method=store, rank=0, world_size=1)
+        if self.device == "cpu":  # as on a GPU, where the actor makes a group itself
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
         self.actor = ActorWorker(self.config, 2)
         self.engine = start_rollout(self.config, str(self.model))
         self.parameters = sum(p.numel() for p in self.actor.network.parameters())
 
-    def rollout(self, step: int) -> Any:
+    def rollout(self, step: int) -> Sequences:
         """Responses to every prompt, as sequences, with the engine's log-probs."""
-        from refblend.data.tokenizer import encode_chat
-        from refblend.rollout.base import GenerationRequest
-        from refblend.workers.types import Sequences
-
         prompts = [
             encode_chat(self.tokenizer, [{"role": "user", "content": question}])
             for question in self.questions
@@ -103,31 +94,21 @@ class Chain:
         self.generations = self.engine.generate(requests)
         return Sequences(prompts, [list(found.token_ids) for found in self.generations])
 
-    def gap(self, sequences: Any, log_probs: Any) -> float:
-        """Mean distance of the trainer's log-probs from the engine's."""
-        found = [
-            abs(ours - theirs)
-            for row, generation in zip(log_probs.tolist(), self.generations, strict=True)
-            for ours, theirs in zip(row, generation.log_probs, strict=False)
-        ]
-        return sum(found) / len(found)
-
     def train_step(self, step: int) -> float:
-        """One step from rollout to weight push; the gap of log-probs before the update.
+        """One step from rollout to weight push; the mean gap of log-probs before the update.
 
         Raises:
             AssertionError: engine and trainer do not hold the same weights.
         """
-        import torch
-
-        from refblend.rewards.rule import RuleReward
-        from refblend.workers.types import MiniBatch, PolicyTargets, response_mask
-
         sequences = self.rollout(step)
         rows = len(sequences)
         plan = [list(range(i, min(i + 8, rows))) for i in range(0, rows, 8)]
         _, (log_probs, _) = self.actor.compute_log_prob(sequences, plan)
-        gap = self.gap(sequences, log_probs)
+        gap = statistics.fmean(
+            abs(ours - theirs)
+            for row, generation in zip(log_probs.tolist(), self.generations, strict=True)
+            for ours, theirs in zip(row, generation.log_probs, strict=False)
+        )
         assert gap < TOLERANCE[self.device], f"log-probs of engine and trainer differ by {gap:.4f}"
         reward = RuleReward()
         texts = [self.tokenizer.decode(ids) for ids in sequences.response_ids]
@@ -143,10 +124,6 @@ class Chain:
 
     def pass_of(self, tokens: int, width: int, update: bool) -> tuple[Callable[[], Any], int]:
         """A log-prob pass or an update over about so many tokens in one micro-batch; and tokens."""
-        import torch
-
-        from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, response_mask
-
         rows = max(1, tokens // width)
         drawn = torch.randint(
             3, len(self.tokenizer), (rows, width), generator=torch.Generator().manual_seed(0)

@@ -1,10 +1,13 @@
 """The report of a check, and what it measures: times, and the peak."""
 
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 
 @dataclass
@@ -44,26 +47,18 @@ class Report:
 
 def seconds(work: Callable[[], Any], device: str, repeats: int = 3) -> float:
     """Wall time of the fastest of several calls, after one that is not counted."""
-    import torch
 
-    def finished() -> float:
+    def finished() -> None:
+        work()
         if device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter()
 
-    work()
-    taken = []
-    for _ in range(repeats):
-        begin = finished()
-        work()
-        taken.append(finished() - begin)
-    return min(taken)
+    finished()
+    return min(timeit.repeat(finished, number=1, repeat=repeats))
 
 
 def matmul_peak(device: str) -> float:
     """Operations a second of a large matrix product: bfloat16 on a GPU, float32 on the CPU."""
-    import torch
-
     size, dtype = (8192, torch.bfloat16) if device == "cuda" else (1024, torch.float32)
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     return 2 * size**3 / seconds(lambda: left @ right, device, repeats=20)

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -10,28 +11,31 @@ import time
 from pathlib import Path
 from typing import Any
 
-from refblend.gpu_check.chain import TOLERANCE, Chain
+import torch
+
+from refblend.config.scoring import SCORING_KEY
+from refblend.gpu_check.chain import TOLERANCE, Chain, under
 from refblend.gpu_check.measuring import Report, matmul_peak, seconds
+from refblend.rollout.base import GenerationRequest
+from refblend.scoring.judge import start_judge
+from refblend.workers.gpu_memory import GIB, Model
 
 ROOT = Path(__file__).resolve().parents[3]
 SMOLLM = ROOT / "models" / "smollm" / "base"
 """Made by ``make pretrained``."""
 
 
-def judge_alone(on_gpu: bool) -> tuple[str, ...]:
+def judge_alone(on_gpu: bool) -> list[str]:
     """Settings of a judge on vLLM; on a GPU with CUDA graphs, and able to sleep."""
-    key, dtype = "algorithm.ref_quality_score.scoring", "bfloat16" if on_gpu else "float32"
-    return (
-        *(f"{key}.kind=vllm", f"{key}.max_new_tokens=32", f"{key}.dtype={dtype}"),
-        *(f"{key}.gpu_memory_utilization=0.2", f"{key}.enforce_eager={not on_gpu}"),
-        *(f"{key}.sleep={on_gpu}", f"{key}.overlap=false"),
-    )
+    dtype = "bfloat16" if on_gpu else "float32"
+    return [
+        *under(SCORING_KEY, kind="vllm", max_new_tokens=32, gpu_memory_utilization=0.2),
+        *under(SCORING_KEY, dtype=dtype, enforce_eager=not on_gpu, sleep=on_gpu, overlap=False),
+    ]
 
 
 def check_judge(chain: Chain, report: Report) -> None:
     """The judge alone on vLLM, timed beside bare ``LLM.generate``; on a GPU its sleep, too."""
-    from refblend.scoring.judge import start_judge
-
     on_gpu = chain.device == "cuda"
     scoring = chain.configured(*judge_alone(on_gpu)).algorithm.ref_quality_score
     judge: Any = start_judge(scoring)
@@ -61,10 +65,6 @@ def check_judge(chain: Chain, report: Report) -> None:
 
 def check_sleep(judge: Any, questions: list[str], answers: list[str], report: Report) -> None:
     """The device's memory around the judge's sleep, after which it must hold the same weights."""
-    import torch
-
-    from refblend.rollout.base import GenerationRequest
-
     prompts = [judge.plan(*texts).token_ids for texts in zip(questions, answers, strict=True)]
     requests = [GenerationRequest(ids, 1, temperature=0.0, top_logprobs=5) for ids in prompts]
 
@@ -83,20 +83,17 @@ def check_sleep(judge: Any, questions: list[str], answers: list[str], report: Re
     shown = ", ".join(f"{size:.1f}" for size in memory)
     report.add("GPU memory with the judge awake, asleep, awake", f"{shown} GiB")
     assert memory[1] < memory[0], "an engine that sleeps keeps its memory"
-    gaps = [
+    gap = statistics.fmean(
         abs(log_prob - after.get(token, min(after.values())))
         for asked, after in zip(before, likely(), strict=True)
         for token, log_prob in asked.items()
-    ]
-    gap = sum(gaps) / len(gaps)
+    )
     report.add("log-probs of the judge, before sleep against after", f"{gap:.2e} nats")
     assert gap < TOLERANCE["cuda"], "an engine that slept gives other log-probs"
 
 
 def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
     """Log-prob pass and update as shares of the peak; memory (CUDA)."""
-    import torch
-
     tokens = 512 if tiny or chain.device == "cpu" else 16384
     on_gpu = chain.device == "cuda"
     ways = {"": "default"} | ({", softmax not compiled": "force_eager"} if on_gpu else {})
@@ -108,8 +105,6 @@ def check_speed(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
             share = operations * chain.parameters * count / taken / peak
             report.add(f"{name}{way}", f"{count / taken:,.0f} tokens/s, {share:.1%} of the peak")
     if on_gpu:
-        from refblend.workers.gpu_memory import GIB, Model
-
         model, found = Model.of(str(chain.model), "model"), torch.cuda.max_memory_allocated() / GIB
         formula = 16 * chain.parameters + model.activations(tokens, "bfloat16", model.layers)
         report.add("memory", f"{found:.1f} GiB at the update, {formula / GIB:.1f} by the formula")
@@ -133,54 +128,49 @@ def report_training(run: Path, report: Report) -> None:
     assert kl < TOLERANCE["cuda"] ** 2 / 2, "vLLM and the trainer do not hold the same weights"
 
 
-def trainings(devices: int) -> dict[str, tuple[str, ...] | None]:
+def trainings(devices: int) -> dict[str, list[str] | None]:
     """Two steps through Ray with vLLM as rollout and judge: name → settings, or None if left out.
 
     ``devices``: GPUs of the machine.
     """
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    judge, name = "algorithm.ref_quality_score.scoring", "training through Ray, rollouts by vLLM"
-    alone = (
-        *(f"{rollout}.name=vllm", f"{rollout}.num_gpus=0.3"),
-        f"{rollout}.gpu_memory_utilization=0.3",
-        f"{actor}.fsdp_config.num_gpus_per_worker=0.4",
-        *("trainer.total_training_steps=2", "trainer.energy=false"),
-    )
-    shares = (f"{judge}.num_gpus=0.2", f"{judge}.gpu_memory_utilization=0.2")
-    common = (*alone, *shares, f"{judge}.dtype=bfloat16")
-    ref, model = "actor_rollout_ref.ref.fsdp_config", "actor_rollout_ref.model"
-    ranks = f"{actor}.fsdp_config"
+    policy, name = "actor_rollout_ref", "training through Ray, rollouts by vLLM"
+    rollout, ranks = f"{policy}.rollout", f"{policy}.actor.fsdp_config"
+    alone = [
+        *under("trainer", total_training_steps=2, energy=False),
+        *under(rollout, name="vllm", num_gpus=0.3, gpu_memory_utilization=0.3),
+        f"{ranks}.num_gpus_per_worker=0.4",
+    ]
+    judge = {"num_gpus": 0.2, "gpu_memory_utilization": 0.2, "dtype": "bfloat16"}
+    common = [*alone, *under(SCORING_KEY, **judge)]
     # Random weights sample nearly any token alike, which hides what went wrong.
-    there = SMOLLM.is_dir()
-    peaked = (f"{model}.path={SMOLLM}",) if there else ()
-    smollm = (*common, *peaked, *([f"{judge}.model_path={SMOLLM}"] if there else []))
-    two = (*common, f"{ranks}.world_size=2", f"{ranks}.num_gpus_per_worker=0.6")
+    there, kl = SMOLLM.is_dir(), "algorithm.use_kl_in_reward=true"
+    peaked = [f"{policy}.model.path={SMOLLM}"] if there else []
+    smollm = [*common, *peaked, *([f"{SCORING_KEY}.model_path={SMOLLM}"] if there else [])]
     return {
         name: common,
-        f"{name}, CUDA graphs": (
+        f"{name}, CUDA graphs": [
             *smollm,
-            f"{rollout}.enforce_eager=false",
-            f"{judge}.enforce_eager=false",
-        ),
-        f"{name}, sleep": (
-            *smollm,
-            *(f"{rollout}.sleep=true", f"{judge}.sleep=true", f"{judge}.overlap=false"),
-        ),
-        f"{name}, KL and checkpointing": (
-            *common,
-            *("algorithm.use_kl_in_reward=true", f"{ref}.num_gpus_per_worker=0.05"),
-            f"{ref}.param_dtype=bfloat16",
-            f"{model}.enable_gradient_checkpointing=true",
-        ),
-        f"{name}, LoRA and KL, one engine for actor and judge": (
-            *alone,
-            *peaked,
-            *(f"{model}.lora_rank=16", f"{rollout}.lora=adapter", f"{judge}.kind=reference"),
-            *(f"{judge}.model_path=null", f"{judge}.overlap=false"),
-            "algorithm.use_kl_in_reward=true",
-        ),
+            *(f"{engine}.enforce_eager=false" for engine in (rollout, SCORING_KEY)),
+        ],
+        f"{name}, sleep": [
+            *(*smollm, f"{rollout}.sleep=true"),
+            *under(SCORING_KEY, sleep=True, overlap=False),
+        ],
+        f"{name}, KL and checkpointing": [
+            *(*common, kl, f"{policy}.model.enable_gradient_checkpointing=true"),
+            *under(f"{policy}.ref.fsdp_config", num_gpus_per_worker=0.05, param_dtype="bfloat16"),
+        ],
+        f"{name}, LoRA and KL, one engine for actor and judge": [
+            *(*alone, *peaked, kl, f"{policy}.model.lora_rank=16", f"{rollout}.lora=adapter"),
+            *under(SCORING_KEY, kind="reference", model_path="null", overlap=False),
+        ],
         f"{name}, SmolLM2-135M (make pretrained)": smollm if there else None,
-        f"{name}, two ranks (two GPUs)": two if devices > 1 else None,
+        f"{name}, two ranks (two GPUs)": [
+            *common,
+            *under(ranks, world_size=2, num_gpus_per_worker=0.6),
+        ]
+        if devices > 1
+        else None,
     }
 
 
@@ -192,8 +182,6 @@ def check_rest(chain: Chain, report: Report) -> None:
     elif chain.device == "cpu":
         report.left_out.append("training through Ray with vLLM (make smoke does it on a CPU)")
     else:
-        import torch
-
         with report.stage("judge alone on vLLM"):
             check_judge(chain, report)
         for number, (name, more) in enumerate(trainings(torch.cuda.device_count()).items()):
@@ -206,17 +194,14 @@ def check_rest(chain: Chain, report: Report) -> None:
                 run = chain.folder / f"run{number}"
                 train(chain.configured(*more, f"trainer.default_local_dir={run}"))
                 report_training(run, report)
-    tests = ROOT / "tests" / "gpu"
     if not importlib.util.find_spec("pytest"):
         report.left_out.append("tests/gpu (pytest missing)")
-    elif not tests.is_dir():
-        report.left_out.append("tests/gpu (not a checkout)")
     elif chain.device == "cpu":
         report.left_out.append("tests/gpu (REFBLEND_GPU_TEST_DEVICE=cpu runs them, slowly)")
     else:
         with report.stage("tests/gpu"):
             table = chain.folder / "tests.md"
-            command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", str(tests)]
+            command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "tests/gpu"]
             environment = os.environ | {"REFBLEND_GPU_TEST_TABLE": str(table)}
             subprocess.run(command, check=True, cwd=ROOT, timeout=600, env=environment)
             for row in table.read_text(encoding="utf-8").splitlines()[4:]:
@@ -233,21 +218,15 @@ def check(device: str, tiny: bool, report: Report) -> None:
         chain = Chain(Path(folder), device, tiny)
         with report.stage("model, FSDP2 and engine start"):
             chain.start()
+            report.add("parameters", f"{chain.parameters / 1e6:,.1f} million")
         if report.failures:
             report.left_out.append("the stages of the plain workers, which follow the start")
         else:
-            check_workers(chain, report, peak, tiny)
+            for step, what in (1, "rollout to weight push"), (2, "the same with pushed weights"):
+                with report.stage(f"step {step}: {what}"):
+                    gap = chain.train_step(step)
+                    report.add("log-probs, engine against trainer", f"{gap:.2e} nats")
+            with report.stage("speed"):
+                check_speed(chain, report, peak, tiny)
+            del chain.actor, chain.engine
         check_rest(chain, report)
-
-
-def check_workers(chain: Chain, report: Report, peak: float, tiny: bool) -> None:
-    """Steps and speed of the plain workers, each a stage of its own."""
-    report.add("parameters", f"{chain.parameters / 1e6:,.1f} million")
-    for step in (1, 2):
-        what = "rollout to weight push" if step == 1 else "the same with pushed weights"
-        with report.stage(f"step {step}: {what}"):
-            gap = chain.train_step(step)
-            report.add("log-probs, engine against trainer", f"{gap:.2e} nats")
-    with report.stage("speed"):
-        check_speed(chain, report, peak, tiny)
-    del chain.actor, chain.engine
