@@ -24,6 +24,7 @@ from refblend.workers.fsdp_workers import (  # noqa: E402
     CriticWorker,
     ReferenceWorker,
 )
+from refblend.workers.roles import changed  # noqa: E402
 from refblend.workers.types import Sequences, Shard  # noqa: E402
 
 
@@ -59,7 +60,7 @@ def train(
     found["metrics"] = [worker.update(sequences, targets, minis, step) for step in (1, 2, 3)]
     found["parameters"] = {n: full(p) for n, p in network.named_parameters()}
     worker.save(str(save))
-    worker._sharded = True
+    worker.run = changed(worker.run, {"ray.shared_filesystem": True})
     worker.save(f"{save}_sharded")
     worker.load(str(resume))
     network = worker.trainable.network
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int)
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--replicas", type=int, default=1)
-    parser.add_argument("--addresses", nargs=3)
+    parser.add_argument("--ports", nargs=3, type=int)
     parser.add_argument("--resume-from", type=Path)
     args = parser.parse_args()
     folder, rank, ranks = args.folder, args.rank, args.ranks
@@ -97,7 +98,8 @@ def main() -> None:
     resume = args.resume_from or own
     found: dict[str, Any] = {}
     roles = (("actor", ActorWorker, policy_targets), ("critic", CriticWorker, value_targets))
-    for (role, kind, targets), address in zip(roles, args.addresses, strict=False):
+    addresses = [("127.0.0.1", port, None) for port in args.ports]
+    for (role, kind, targets), address in zip(roles, addresses, strict=False):
         worker = kind(config, 9, rank, address)
         settings = worker.config
         plan = plan_updates(sequences, settings, ranks)[rank][0].micro_batches
@@ -109,7 +111,7 @@ def main() -> None:
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
-    reference = ReferenceWorker(config, 9, rank, args.addresses[2])
+    reference = ReferenceWorker(config, 9, rank, addresses[2])
     plan = plan_updates(sequences, config.actor_rollout_ref.actor, ranks)[rank][0].micro_batches
     found["reference_forward"] = gather(reference.compute_log_prob(sequences, plan))
     found["pooled"] = gather(reference.compute_pooled_states(sequences, plan))

@@ -17,7 +17,7 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from refblend.config import RefblendConfig
 from refblend.rollout.base import GenerationRequest
-from refblend.workers import engines, groups, worker_set
+from refblend.workers import groups, worker_set
 from refblend.workers.pools import Bundle, Place
 from refblend.workers.restarts import RestartBudget
 from refblend.workers.roles import ROLES
@@ -85,9 +85,9 @@ class Pools:
     def __init__(self, config: RefblendConfig, *_: Any) -> None:
         self.config = config
 
-    def places(self, role: str) -> list[Place]:
-        place = Place(Bundle(role, 1, 0, "key"), None, "node")  # type: ignore[arg-type]
-        return [place] * ROLES[role].processes(self.config).count
+    def places(self, role: str, number: int | None = None) -> list[Place]:
+        place = Place(Bundle(role, "pool", 1, 0, "key"), None, "node")  # type: ignore[arg-type]
+        return [place] * (ROLES[role].processes(self.config).count if number is None else 1)
 
     def remove(self) -> None: ...
 
@@ -108,8 +108,7 @@ def start(
         kill=kill,
         wait=lambda waiting, **_: (waiting[-1:], waiting[:-1]),
     )
-    for module in (groups, engines):
-        monkeypatch.setattr(module, "ray", stand_in)
+    monkeypatch.setattr(groups, "ray", stand_in)
     monkeypatch.setattr(worker_set, "ResourcePools", Pools)
     threads = torch.get_num_threads()
 

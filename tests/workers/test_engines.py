@@ -8,8 +8,8 @@ from refblend.errors import ConfigError
 from refblend.rollout.base import Work
 from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
-from refblend.workers import engines
-from refblend.workers.engines import Part, SplitCall, split
+from refblend.workers import groups
+from refblend.workers.groups import Part, SplitCall, split
 from refblend.workers.restarts import RestartBudget, WorkerTimeoutError
 from refblend.workers.worker_set import WorkerSet
 
@@ -51,7 +51,7 @@ class FakeEngine:
 @pytest.fixture
 def last_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine that was asked last is done first."""
-    monkeypatch.setattr(engines.ray, "wait", lambda waiting, **_: (waiting[-1:], waiting[:-1]))
+    monkeypatch.setattr(groups.ray, "wait", lambda waiting, **_: (waiting[-1:], waiting[:-1]))
 
 
 @pytest.mark.usefixtures("last_first")
@@ -88,8 +88,9 @@ def test_past_a_deadline_of_its_own_a_judge_s_samples_have_no_score(tiny_config)
     members = cast("Any", [FakeEngine(), FakeEngine()])
     good = JudgeResult(0.75, True, "text")
     futures = [FakeFuture(LATE, 1.0), FakeFuture([good], 1.0)]
-    parts = [Part(n, rows, cast("Any", futures[n])) for n, rows in enumerate([[0, 2], [1]])]
-    results, call = workers.judge_results(SplitCall(members, parts, 3))
+    rows = [[0, 2], [1]]
+    parts = [Part(*part) for part in zip(members, rows, cast("Any", futures), strict=True)]
+    results, call = workers.judge_results(SplitCall(parts, 5.0))
     assert results[1] == good
     late = [results[0], results[2]]
     assert [(v.score, v.valid, v.path) for v in late] == [(0.25, False, "error")] * 2

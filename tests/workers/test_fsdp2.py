@@ -29,10 +29,9 @@ def run_group(
 ) -> list[dict]:
     """Run all ranks to their end; what each wrote."""
     stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in range(3)]
-    addresses = [f"tcp://127.0.0.1:{store.port}" for store in stores]
     command = [sys.executable, str(SCRIPT), str(folder), "--ranks", str(ranks)]
     command += ["--replicas", str(replicas)]
-    command += ["--addresses", *addresses]
+    command += ["--ports", *(str(store.port) for store in stores)]
     if resume_from is not None:
         command += ["--resume-from", str(resume_from)]
     processes = [

@@ -100,7 +100,7 @@ class LateOnce(WorkerGroup):
         self.generation = 0
         self.launched = 0
         self._account = budget and budget.spend
-        self._prepare = lambda: None
+        self._prepare = lambda group: None
         self._repeats_late = repeats_late
 
     def wait(self, references: Any, left_s: float | None = None) -> list[Any]:

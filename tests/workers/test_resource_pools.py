@@ -48,9 +48,10 @@ OWN_POOL = f"{JUDGE}.resource_pool=judge_pool"
     ],
 )
 def test_every_role_has_its_processes(tiny_config, settings, planned):
-    pools = plan_pools(tiny_config(*settings, "ray.cpus_per_worker=0.5"))
-    assert {name: " ".join(b.role for b in pool) for name, pool in pools.items()} == planned
-    assert totals(pools) == (0.5 * sum(map(len, pools.values())), 0.0)
+    bundles = plan_pools(tiny_config(*settings, "ray.cpus_per_worker=0.5"))
+    roles = {n: " ".join(b.role for b in bundles if b.pool == n) for n in planned}
+    assert roles == planned
+    assert totals(bundles) == (0.5 * sum(len(pool.split()) for pool in planned.values()), 0.0)
 
 
 def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
@@ -178,12 +179,12 @@ GPU_ARMS = [
 def test_every_arm_of_scale_gpu_fits_one_device_and_f_s_dedicated_two(name, arm, kl):
     spec = load_experiment(ROOT / "params" / "study" / f"{name}.yaml")
     overrides = spec.arms_of("gpu")[arm] | {"algorithm.use_kl_in_reward": kl == "true"}
-    pools = plan_pools(resolve_arm(overrides, "gpu", ROOT / "params"))
+    bundles = plan_pools(resolve_arm(overrides, "gpu", ROOT / "params"))
     most = 2 if arm.startswith("dedicated") else 1
-    assert totals(pools)[1] <= most
+    assert totals(bundles)[1] <= most
     # Whole devices first, then fractions that fill a device each: Ray packs them so.
-    fractions = sorted((b.gpus for p in pools.values() for b in p if b.gpus < 1), reverse=True)
-    whole = sum(b.gpus for p in pools.values() for b in p if b.gpus >= 1)
+    fractions = [bundle.gpus for bundle in bundles if bundle.gpus < 1]
+    whole = sum(bundle.gpus for bundle in bundles if bundle.gpus >= 1)
     assert whole + math.ceil(sum(fractions) - 1e-9) <= most
 
 

@@ -58,8 +58,7 @@ def test_engines_elsewhere_get_the_bytes_and_others_the_memory(tiny_config, node
     actor = Recorder("actor", "here", "elsewhere")
     rollout = [Recorder("rollout", node) for node in nodes]
     workers = no_workers(tiny_config())
-    workers.groups["actor"] = cast("Any", actor)
-    workers.engines["rollout"] = cast("Any", rollout)
+    workers.groups |= cast("Any", {"actor": [actor], "rollout": rollout})
     workers.push_weights(version=4)
     assert workers.version == 4
     assert actor.asked == [(method,) for method in asked]
@@ -78,8 +77,7 @@ def test_the_death_of_the_actor_in_a_push_is_not_the_engine_s(tiny_config):
             return SimpleNamespace(references=["packed"], results=die)
 
     workers = no_workers(tiny_config())
-    workers.groups["actor"] = cast("Any", Lost("actor"))
-    workers.engines["rollout"] = [cast("Any", Lost("rollout"))]
+    workers.groups |= cast("Any", {role: [Lost(role)] for role in ("actor", "rollout")})
     with pytest.raises(WorkerDiedError, match="actor"):
         workers.push_weights(version=1)
 
@@ -95,9 +93,8 @@ SHARED = (
 def workers_of(config: RefblendConfig) -> tuple[WorkerSet, list[str]]:
     record: list[str] = []
     workers = no_workers(config)
-    workers.groups["actor"] = cast("Any", Recorder("actor", record=record))
-    for role in ("rollout", "judge"):
-        workers.engines[role] = [cast("Any", Recorder(role, record=record))]
+    for role in ("actor", "rollout", "judge"):
+        workers.groups[role] = [cast("Any", Recorder(role, record=record))]
     return workers, record
 
 

@@ -23,8 +23,7 @@ from refblend.trainer.batch import Experience, GreedyResponses, PromptBatch, Rol
 from refblend.trainer.datasets import RunData
 from refblend.trainer.guards import JudgeWatch
 from refblend.trainer.step_metrics import StepRecord
-from refblend.workers.engines import SplitCall
-from refblend.workers.groups import Future
+from refblend.workers.groups import Future, SplitCall
 from refblend.workers.roles import ACTOR, CRITIC, REFERENCE
 from refblend.workers.types import LogProbs, Sequences, merge_shards, pad_rows, response_mask
 from refblend.workers.worker_set import WorkerSet

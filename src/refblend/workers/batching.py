@@ -119,10 +119,8 @@ def pack_parts(
     groups: list[list[int]] = []
     tokens = 0
     for part in sorted(parts, key=lambda p: (-p.longest, p.rows[0])):
-        fits = tokens + part.tokens <= max_tokens and (
-            max_rows is None or (bool(groups) and len(groups[-1]) + len(part.rows) <= max_rows)
-        )
-        if groups and fits:
+        room = max_rows is None or not groups or len(groups[-1]) + len(part.rows) <= max_rows
+        if groups and room and tokens + part.tokens <= max_tokens:
             groups[-1].extend(part.rows)
             tokens += part.tokens
         else:

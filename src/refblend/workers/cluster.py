@@ -62,7 +62,9 @@ def require_token() -> None:
     if os.environ.get("RAY_AUTH_TOKEN"):
         return
     if not file.is_file():
-        write_token(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o600, exist_ok=False)
+        file.write_text(secrets.token_hex(32))
         raise ResourceError(
             f"a cluster of several machines needs Ray's token, and there was none; {file} holds a "
             "new one",
@@ -70,14 +72,6 @@ def require_token() -> None:
         )
     if stat.S_IMODE(file.stat().st_mode) & 0o077:
         raise ResourceError(f"others may read the token {file}", f"chmod 600 {file}")
-
-
-def write_token(file: Path) -> None:
-    """A new token in a file that nobody else may read; a file that is there stays."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(secrets.token_hex(32))
 
 
 def manners() -> tuple[bool, bool]:
@@ -121,18 +115,8 @@ def check_nodes(tls: bool) -> None:
             )
 
 
-RAY_FOLDER = "r"
-"""Name of Ray's own folder below the cluster's; short, because the paths of sockets are bounded."""
-
 _TOKEN = secrets.token_hex(32)
 """One token for all clusters of this process: Ray reads it once and keeps it."""
-
-
-def _require_listener(address: str) -> None:
-    """Fail with OSError, within seconds, if nothing listens; Ray itself tries for minutes."""
-    host, separator, port = address.removeprefix("ray://").rpartition(":")
-    if separator and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _stay_on_loopback() -> None:
@@ -188,9 +172,21 @@ def _keeping_sigterm() -> Iterator[None]:
             signal.signal(signal.SIGTERM, handler)
 
 
-def _disconnect() -> None:
-    with stall_limit("leaving the Ray cluster"):
-        ray.shutdown()
+def _join(address: str) -> None:
+    """Connect to a cluster that runs; ResourceError if none answers."""
+    if not is_loopback(address):
+        require_token()
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if port.isdigit():  # Ray itself would try for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        with _keeping_sigterm():
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except OSError as error:
+        raise ResourceError(
+            f"ray.address={address}: no cluster answers ({error})",
+            "Start it, or set ray.address=null for a private one.",
+        ) from None
 
 
 @contextlib.contextmanager
@@ -199,32 +195,20 @@ def ray_cluster(config: RayConfig, num_cpus: float, num_gpus: float) -> Iterator
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray lowers the priority of its workers by default: with any other load they would starve.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    if config.address is not None:
-        if not is_loopback(config.address):
-            require_token()
+    with contextlib.ExitStack() as stack:
         try:
-            _require_listener(config.address)
-            with _keeping_sigterm():
-                ray.init(address=config.address, log_to_driver=False, logging_level="ERROR")
-        except OSError as error:
-            raise ResourceError(
-                f"ray.address={config.address}: no cluster answers ({error})",
-                "Start it, or set ray.address=null for a private one.",
-            ) from None
-        try:
-            check_nodes(config.tls)
+            if config.address is None:
+                folder = stack.enter_context(command_folder())
+                stack.enter_context(_private_environment(folder))
+                with _keeping_sigterm():  # a short name: the paths of sockets are bounded
+                    _start_private(config, num_cpus, num_gpus, folder / "r")
+            else:
+                _join(config.address)
+                check_nodes(config.tls)
             yield
         finally:
-            _disconnect()
-        return
-
-    with command_folder() as folder, _private_environment(folder):
-        try:
-            with _keeping_sigterm():
-                _start_private(config, num_cpus, num_gpus, folder / RAY_FOLDER)
-            yield
-        finally:
-            _disconnect()
+            with stall_limit("leaving the Ray cluster"):
+                ray.shutdown()
 
 
 @contextlib.contextmanager

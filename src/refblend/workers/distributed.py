@@ -7,8 +7,11 @@ single process has no group and no shards.
 
 import contextlib
 import itertools
+import os
 import shutil
+import socket
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,12 +25,13 @@ from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from refblend.config import RefblendConfig
 from refblend.config.actor_rollout_ref import FsdpConfig
 from refblend.files import OPTIMIZER_FILE
-from refblend.workers import rendezvous
 from refblend.workers.networks import LmNetwork
 
 OPTIMIZER_SHARDS = "optimizer"
@@ -35,20 +39,47 @@ OPTIMIZER_SHARDS = "optimizer"
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 """States are gathered from all ranks, so that they fit any number of them."""
 
+Address = tuple[str, int, int | None]
+"""Host and port where the ranks of a group meet, and the first rank's listening socket there; None:
+somebody else serves."""
+
 
 def pick_device(config: FsdpConfig) -> torch.device:
     """The CUDA device that was reserved for this process, or the CPU."""
     return torch.device("cuda" if config.num_gpus_per_worker > 0 else "cpu")
 
 
-def init_process_group(rank: int, config: FsdpConfig, address: str, run: RefblendConfig) -> None:
-    """Join the group: gloo on the CPU, nccl on GPUs; a single process on the CPU needs none."""
+def init_process_group(
+    rank: int, config: FsdpConfig, address: Address | None, run: RefblendConfig
+) -> None:
+    """Join the group: gloo on the CPU, nccl on GPUs; a single process on the CPU needs none.
+
+    A user's own variables win over ``ray.interface``.
+    """
     backend = "nccl" if pick_device(config).type == "cuda" else "gloo"
-    if config.world_size == 1 and backend == "nccl" and not dist.is_initialized():
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    if config.world_size > 1:
-        timeout_s, interface = run.trainer.worker_timeout_s, run.ray.interface
-        rendezvous.join(address, rank, config.world_size, backend, timeout_s, interface)
+    if config.world_size == 1:
+        if backend == "nccl" and not dist.is_initialized():
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        return
+    assert address is not None, "several ranks meet somewhere"
+    (host, port, listener), timeout = address, timedelta(seconds=run.trainer.worker_timeout_s)
+    serves = rank == 0 and listener is not None
+    store = dist.TCPStore(
+        host,
+        port,
+        is_master=serves,
+        wait_for_workers=False,
+        timeout=timeout,
+        master_listen_fd=listener if serves else None,
+    )
+    interface = run.ray.interface
+    if host == "127.0.0.1":
+        interface = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+    if interface:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # without "=" it is a prefix
+    size = config.world_size
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
 
 
 Network = TypeVar("Network", bound=LmNetwork)
@@ -66,9 +97,6 @@ def shard(network: Network, config: FsdpConfig) -> Network:
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(getattr(torch, config.param_dtype))
     _place(network, device)
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
     size, copies = dist.get_world_size(), config.replicas
     shape = (size,) if copies == 1 else (copies, size // copies)
     names = ("replicate", "shard")[-len(shape) :]
@@ -174,8 +202,6 @@ def load_optimizer(network: LmNetwork, optimizer: torch.optim.Optimizer, directo
 def forget_pass(network: LmNetwork) -> None:
     """Clear what FSDP2 keeps of a pass that was broken off; its gradients would join the next."""
     if dist.is_initialized():
-        from torch.distributed.fsdp import FSDPModule
-
         for module in network.modules():
             if isinstance(module, FSDPModule):  # torch's reset leaves the whole parameters' own
                 for group in module._get_fsdp_state()._fsdp_param_groups:

@@ -17,6 +17,7 @@ from refblend.ppo.kl import kl_penalty
 from refblend.ppo.losses import agg_loss, compute_policy_loss, compute_value_loss
 from refblend.seeding import derive_seed
 from refblend.workers import distributed, lora
+from refblend.workers.distributed import Address
 from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
 from refblend.workers.layout import PaddedBatch, pad_batch, scatter_tokens
 from refblend.workers.networks import PolicyNetwork, ValueNetwork, load_policy, load_value
@@ -51,24 +52,21 @@ class PolicyRank(Rank):
 class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
     """One rank of the policy that is trained, either all weights or an adapter (LoRA)."""
 
+    section = "actor_rollout_ref.actor"
     config: ActorConfig
 
     def __init__(
-        self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
+        self, run: RefblendConfig, total_steps: int, rank: int = 0, address: Address | None = None
     ) -> None:
-        own_steps = total_steps - run.trainer.critic_warmup
-        self._model = run.actor_rollout_ref.model
-        self._pushes_adapter = run.actor_rollout_ref.rollout.lora == "adapter"
-        super().__init__(run, run.actor_rollout_ref.actor, own_steps, rank, address)
+        super().__init__(run, total_steps - run.trainer.critic_warmup, rank, address)
         self._pushed = WeightBuffer()
-        self._pushed_dtype: torch.dtype = getattr(torch, run.actor_rollout_ref.rollout.dtype)
 
     def load_network(self, path: str) -> PolicyNetwork:
         """The policy at the rollout temperature; with LoRA the base and a checkpoint's adapter."""
-        if not self._model.lora_rank:
+        if not self.model.lora_rank:
             return load_policy(path, self.temperature, **self.loading)
         policy = load_policy(self.model_path, self.temperature, **self.loading)
-        lora.add_adapter(policy.lm, self._model, derive_seed(self.seed, "lora adapter"))
+        lora.add_adapter(policy.lm, self.model, derive_seed(self.seed, "lora adapter"))
         if path != self.model_path:
             lora.load_adapter(policy.lm, Path(path) / lora.ADAPTER_DIR)
         return policy
@@ -128,27 +126,27 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
 
     def full_weights(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """All weights under Hugging Face names, an adapter merged into them in float32."""
-        if self._model.lora_rank:
-            return lora.merged(super().full_weights(), self._model)
+        if self.model.lora_rank:
+            return lora.merged(super().full_weights(), self.model)
         return super().full_weights(dtype)
 
     def save(self, directory: str) -> None:
         """Write model and optimiser, and the adapter by itself: only this is exact."""
         super().save(directory)
-        if self._model.lora_rank:
+        if self.model.lora_rank:
             state = distributed.full_state(self.network, trained_only=True)
             if distributed.is_main():
                 lora.save_adapter(self.network.lm, state, Path(directory) / lora.ADAPTER_DIR)
 
     def pack_weights(self) -> PackedWeights | None:
         """Put the weights where the rollout engines read them (None on ranks other than 0)."""
-        if self._pushes_adapter:
-            weights = lora.adapter_of(
-                distributed.full_state(self.network, True, self._pushed_dtype)
-            )
+        rollout = self.run.actor_rollout_ref.rollout
+        dtype: torch.dtype = getattr(torch, rollout.dtype)
+        if rollout.lora == "adapter":
+            weights = lora.adapter_of(distributed.full_state(self.network, True, dtype))
         else:
-            weights = self.full_weights(self._pushed_dtype)
-        return self._pushed.pack(weights, self._pushed_dtype) if distributed.is_main() else None
+            weights = self.full_weights(dtype)
+        return self._pushed.pack(weights, dtype) if distributed.is_main() else None
 
     def packed_bytes(self) -> NDArray[np.uint8] | None:
         """What was packed last, for engines on other machines (None on ranks other than 0)."""
@@ -158,13 +156,9 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
 class CriticWorker(TrainableRank[ValueTargets]):
     """One rank of the value model."""
 
+    section = "critic"
     config: CriticConfig
     network: ValueNetwork
-
-    def __init__(
-        self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
-    ) -> None:
-        super().__init__(run, run.critic, total_steps, rank, address)
 
     def load_network(self, path: str) -> ValueNetwork:
         """A causal model with a scalar head."""
@@ -201,10 +195,9 @@ class CriticWorker(TrainableRank[ValueTargets]):
 class ReferenceWorker(PolicyRank):
     """One rank of the frozen starting policy."""
 
-    def __init__(
-        self, run: RefblendConfig, total_steps: int, rank: int = 0, address: str = ""
-    ) -> None:
-        del total_steps  # the signature of every training group's rank
-        super().__init__(run, run.actor_rollout_ref.ref.fsdp_config, rank, address)
-        policy = load_policy(self.model_path, self.temperature, **self.loading)
+    section = "actor_rollout_ref.ref"
+
+    def build(self, path: str) -> None:
+        """Load and shard the policy."""
+        policy = load_policy(path, self.temperature, **self.loading)
         self.network = distributed.shard(policy.requires_grad_(False), self.fsdp)

@@ -114,7 +114,6 @@ def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
     """The engine's share; ResourceError if its weights and CUDA graphs alone need more."""
     settings, key = role.settings(config), str(role.engine_model)
     share, path = settings.gpu_memory_utilization * device, value_of(config, key)
-    gpus = min(1.0, settings.num_gpus)
     if path is not None and getattr(settings, "kind", "vllm") != "http":
         parallel = getattr(settings, "tensor_model_parallel_size", 1)
         least = BYTES[settings.dtype] * Model.of(path, key).parameters / parallel + GRAPHS
@@ -125,20 +124,17 @@ def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
                 f"{share / GIB:.1f}"
             )
             raise ResourceError(reason, f"Raise {role.section}.{SHARE}.")
-    sleeps = bool(getattr(settings, "sleep", False)) and gpus < 1
-    return Need(role.name, gpus, CONTEXT, share, sleeps)
+    return Need(role.name, min(1.0, settings.num_gpus), CONTEXT, share, role.sleeps(config))
 
 
 def on_devices(needs: Sequence[Need]) -> list[list[Need]]:
     """The processes of each device: first fit by what they reserve, as Ray packs them."""
     devices: list[list[Need]] = []
     for need in needs:
-        for held in devices:
-            if sum(other.gpus for other in held) + need.gpus <= 1 + 1e-9:
-                held.append(need)
-                break
-        else:
-            devices.append([need])
+        fits = (d for d in devices if sum(other.gpus for other in d) + need.gpus <= 1 + 1e-9)
+        if (held := next(fits, None)) is None:
+            devices.append(held := [])
+        held.append(need)
     return devices
 
 
@@ -164,7 +160,7 @@ def table(held: Sequence[Need], device: float) -> str:
 def check_gpu_memory(config: RefblendConfig, device: float) -> None:
     """Refuse (ResourceError) what cannot fit on devices of ``device`` bytes; say what would."""
     fullest = _fullest(config, device)
-    if fullest is None or peak(fullest) <= device:
+    if peak(fullest) <= device:
         return
     changes = nearest(config, device)
     lora = "" if config.use_lora else ", or LoRA"
@@ -178,8 +174,8 @@ def check_gpu_memory(config: RefblendConfig, device: float) -> None:
     )
 
 
-def _fullest(config: RefblendConfig, device: float) -> list[Need] | None:
-    return max(on_devices(gpu_needs(config, device)), key=peak, default=None)
+def _fullest(config: RefblendConfig, device: float) -> list[Need]:
+    return max(on_devices(gpu_needs(config, device)), key=peak, default=[])
 
 
 def nearest(config: RefblendConfig, device: float) -> list[str]:
@@ -200,10 +196,9 @@ def nearest(config: RefblendConfig, device: float) -> list[str]:
 
 def _fits(config: RefblendConfig, device: float) -> bool:
     try:
-        fullest = _fullest(config, device)
+        return peak(_fullest(config, device)) <= device
     except ResourceError:  # an engine's share is too small for it
         return False
-    return fullest is None or peak(fullest) <= device
 
 
 def _steps(config: RefblendConfig) -> Iterator[tuple[str, Any]]:

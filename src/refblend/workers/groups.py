@@ -1,9 +1,12 @@
-"""Ray at the edge: processes for the plain workers, dispatch to ranks, waits with deadlines."""
+"""Ray at the edge: processes for the plain workers, dispatch to ranks and engines, waits with
+deadlines."""
 
 import importlib
 import os
+import socket
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -23,9 +26,9 @@ from refblend.errors import RefblendError, first_line
 from refblend.lifecycle.devices import VISIBLE
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers import rendezvous
+from refblend.rollout.base import Work, split_rows
 from refblend.workers.pools import Place
-from refblend.workers.restarts import WorkerDiedError, WorkerMemoryError, WorkerTimeoutError
+from refblend.workers.restarts import Fail, WorkerDiedError, WorkerMemoryError, WorkerTimeoutError
 from refblend.workers.roles import Role, with_absolute_paths
 
 DEATH_NOTICE_S = 30.0
@@ -82,9 +85,16 @@ class WorkerProcess:
     of what a constructor raises.
     """
 
-    def listen(self, one_node: bool) -> str:
-        """Open the rendezvous of the ranks in the first one's process; returns its address."""
-        return rendezvous.listen(rendezvous.LOOPBACK if one_node else get_node_ip_address())
+    def listen(self, one_node: bool) -> tuple[str, int, int]:
+        """Open the socket at which the ranks meet, in the first one's process: host, port, file.
+
+        Left to itself torch listens on every interface; this is loopback or the node's address. It
+        has no password: who can reach the address can join.
+        """
+        host = "127.0.0.1" if one_node else get_node_ip_address()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, 0), family=family)
+        return host, listener.getsockname()[1], listener.detach()
 
     def start(self, worker: str, num_threads: int, *arguments: Any) -> None:
         """Make the worker; the first call."""
@@ -166,8 +176,8 @@ class WorkerGroup:
         config: RefblendConfig,
         places: Callable[[], Sequence[Place]],
         arguments: Sequence[Any] = (),
-        account: Callable[[Exception], None] | None = None,
-        prepare: Callable[[], None] = lambda: None,
+        account: Callable[[Fail], None] | None = None,
+        prepare: Callable[["WorkerGroup"], None] = lambda group: None,
     ) -> None:
         """Launch the processes without waiting for them (see :meth:`ready`).
 
@@ -209,7 +219,7 @@ class WorkerGroup:
         if self._trains:
             one_node = len(set(self.nodes)) == 1
             # Nobody waits here: Ray hands the address on from process to process.
-            address = self._ranks[0].listen.remote(one_node) if self.size > 1 else ""
+            address = self._ranks[0].listen.remote(one_node) if self.size > 1 else None
             own = [(number, address) for number in range(self.size)]
         self._starting = [
             rank.start.remote(*self._start, *self._arguments, *extra)
@@ -231,7 +241,7 @@ class WorkerGroup:
         remedy = "Raise trainer.worker_timeout_s, or lower the batch or the lengths."
         return _wait(self.role, references, self.timeout_s, remedy, left_s)
 
-    def replace(self, error: Exception, generation: int) -> None:
+    def replace(self, error: Fail, generation: int) -> None:
         """Start all ranks afresh, unless ``generation`` is gone already; or ``error``."""
         if self._account is None:
             raise error
@@ -241,7 +251,7 @@ class WorkerGroup:
             self.generation += 1
             self._launch(self._places())
             self.ready()
-            self._prepare()
+            self._prepare(self)
         if isinstance(error, WorkerTimeoutError) and not self._repeats_late:
             raise error
 
@@ -266,3 +276,67 @@ class WorkerGroup:
         with stall_limit(f"ending the {self.role} worker"):
             for rank in self._ranks:
                 ray.kill(rank, no_restart=True)
+
+
+@dataclass
+class Part:
+    """The share of one engine in a call."""
+
+    engine: WorkerGroup
+    rows: list[int]
+    future: Future
+    answered: bool = False
+    """Whether the engine answered; not before the call was waited for, and not past a deadline."""
+
+
+@dataclass
+class SplitCall:
+    """A call whose rows are under way on several engines; made by :func:`split`."""
+
+    parts: list[Part]
+    timeout_s: float
+    """The deadline of all engines together."""
+    launched: float = field(default_factory=time.monotonic)
+    """Monotonic clock, in seconds."""
+    seconds: float = 0.0
+    """What the slowest engine worked (:attr:`Future.seconds`), once all were waited for."""
+
+    def results(
+        self, instead: Callable[[WorkerTimeoutError, int], Sequence[Any]] | None = None
+    ) -> list[Any]:
+        """The answers of all rows, in order; ``instead`` supplies those that miss the deadline."""
+        answers: list[Any] = [None] * sum(len(part.rows) for part in self.parts)
+        deadline = time.monotonic() + self.timeout_s
+
+        def left() -> float:  # at least 1, so that an answer that is ready is still taken
+            return max(1.0, deadline - time.monotonic())
+
+        waiting = {part.future.references[0]: part for part in self.parts}
+        while waiting:  # for the part that finishes or fails first, or any past the deadline
+            with stall_limit("waiting for the engines", left()):
+                done, _ = ray.wait(list(waiting), num_returns=1, timeout=left())
+            part = waiting.pop((done or list(waiting))[0])
+            try:
+                found = part.future.results(left())[0]
+                worked, part.answered = part.future.seconds, True
+            except WorkerTimeoutError as error:
+                if instead is None:
+                    raise
+                found = instead(error, len(part.rows))
+                worked = time.monotonic() - self.launched
+            self.seconds = max(self.seconds, worked)
+            for row, answer in zip(part.rows, found, strict=True):
+                answers[row] = answer
+        return answers
+
+
+def split(
+    engines: Sequence[WorkerGroup], method: str, columns: Sequence[Sequence[Any]], work: Work
+) -> SplitCall:
+    """Call a method on each engine with its rows of all columns, without waiting."""
+    parts = []
+    for engine, rows in zip(engines, split_rows(work, len(engines)), strict=True):
+        if rows:
+            own = [[column[row] for row in rows] for column in columns]
+            parts.append(Part(engine, rows, engine.call(method, *own)))
+    return SplitCall(parts, engines[0].timeout_s)

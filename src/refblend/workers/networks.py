@@ -24,15 +24,16 @@ MAX_CHUNK_LOGITS = {"cpu": 2**24, "cuda": 2**29}
 class LmNetwork(nn.Module):
     """A network around a Hugging Face model, whose classes transformers types loosely."""
 
-    lm: Any
+    def __init__(self, lm: Any) -> None:
+        super().__init__()
+        self.lm = lm
 
 
 class PolicyNetwork(LmNetwork):
     """A causal language model that returns log-probs and entropies of response tokens."""
 
-    def __init__(self, lm: nn.Module, temperature: float) -> None:
-        super().__init__()
-        self.lm = lm
+    def __init__(self, lm: Any, temperature: float) -> None:
+        super().__init__(lm)
         self.temperature = temperature
 
     def forward(self, batch: PaddedBatch, pooled: bool = False) -> tuple[Tensor, Tensor]:
@@ -61,10 +62,6 @@ class PolicyNetwork(LmNetwork):
 
 class ValueNetwork(LmNetwork):
     """A causal model with a scalar head: V of the state before each response token."""
-
-    def __init__(self, lm: nn.Module) -> None:
-        super().__init__()
-        self.lm = lm
 
     def forward(self, batch: PaddedBatch) -> Tensor:
         """Values (N,) in float32."""

@@ -24,7 +24,7 @@ from refblend.errors import ConfigError, ResourceError
 from refblend.lifecycle.devices import device_sizes
 from refblend.lifecycle.stalls import stall_limit
 from refblend.workers.gpu_memory import GIB, check_gpu_memory
-from refblend.workers.roles import CRITIC, GLOBAL_POOL, MIB, REFERENCE, roles_of
+from refblend.workers.roles import CRITIC, MIB, REFERENCE, roles_of
 
 A_BIT = 0.001
 """Of a node's own resource, which ties a process to the node and takes nothing from others."""
@@ -35,6 +35,7 @@ class Bundle:
     """What one worker process asks for."""
 
     role: str
+    pool: str
     cpus: float
     gpus: float
     key: str
@@ -61,10 +62,6 @@ class Bundle:
             return self.node
 
 
-Pools = Mapping[str, Sequence[Bundle]]
-"""The bundles of each placement group, by its name."""
-
-
 @dataclass(frozen=True)
 class Place:
     """Where a worker process runs."""
@@ -75,20 +72,19 @@ class Place:
     """Ray's id of the node."""
 
 
-def plan_pools(config: RefblendConfig) -> dict[str, list[Bundle]]:
+def plan_pools(config: RefblendConfig) -> list[Bundle]:
     """The worker processes that a run needs, and the pool of each."""
-    pools: dict[str, list[Bundle]] = {GLOBAL_POOL: []}
+    bundles = []
     for role in roles_of(config):
-        asked = role.processes(config)
+        asked, cpus = role.processes(config), config.ray.cpus_per_worker
         node = getattr(role.settings(config), "node", None)
-        bundle = Bundle(role.name, config.ray.cpus_per_worker, asked.gpus, role.gpu_key, node)
-        pools.setdefault(role.pool(config), []).extend([bundle] * asked.count)
-    return pools
+        bundle = Bundle(role.name, role.pool(config), cpus, asked.gpus, role.gpu_key, node)
+        bundles += [bundle] * asked.count
+    return bundles
 
 
-def totals(pools: Pools) -> tuple[float, float]:
-    """CPU slots and GPUs of all pools together."""
-    bundles = [bundle for pool in pools.values() for bundle in pool]
+def totals(bundles: Sequence[Bundle]) -> tuple[float, float]:
+    """CPU slots and GPUs of all processes together."""
     return sum(b.cpus for b in bundles), sum(b.gpus for b in bundles)
 
 
@@ -96,10 +92,9 @@ def check_resources(
     config: RefblendConfig, available: Mapping[str, float], where: str = "cluster"
 ) -> None:
     """Refuse (ResourceError) what a run asks for beyond ``available`` (Ray's names; bytes)."""
-    pools = plan_pools(config)
-    bundles = [bundle for pool in pools.values() for bundle in pool]
+    bundles = plan_pools(config)
     roles = ", ".join(b.role for b in bundles)
-    for name, wanted in zip(("CPU", "GPU"), totals(pools), strict=True):
+    for name, wanted in zip(("CPU", "GPU"), totals(bundles), strict=True):
         have = available.get(name, 0.0)
         if wanted > have + 1e-9:
             largest = max(bundles, key=lambda b: b.gpus)
@@ -128,10 +123,10 @@ def check_resources(
 
 def check_machine(config: RefblendConfig) -> None:
     """Refuse (ConfigError, ResourceError) a run of one machine which lacks what it needs."""
-    pools = plan_pools(config)
-    _check_gpus(config, pools)
+    bundles = plan_pools(config)
+    _check_gpus(config, bundles)
     if config.ray.address is None:
-        devices = device_sizes() if totals(pools)[1] else []
+        devices = device_sizes() if totals(bundles)[1] else []
         available = {
             "CPU": float(config.ray.num_cpus or math.inf),
             "GPU": float(len(devices)),
@@ -142,7 +137,7 @@ def check_machine(config: RefblendConfig) -> None:
             check_gpu_memory(config, devices[0])
 
 
-def _check_gpus(config: RefblendConfig, pools: Pools) -> None:
+def _check_gpus(config: RefblendConfig, bundles: Sequence[Bundle]) -> None:
     rollout, key = config.actor_rollout_ref.rollout, "actor_rollout_ref.rollout"
     ranks = rollout.tensor_model_parallel_size
     if ranks > 1 and rollout.num_gpus != 1:
@@ -152,7 +147,7 @@ def _check_gpus(config: RefblendConfig, pools: Pools) -> None:
             f"Set {key}.num_gpus=1, or {key}.tensor_model_parallel_size=1.",
         )
     on_gpu = config.actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker > 0
-    for bundle in (bundle for pool in pools.values() for bundle in pool):
+    for bundle in bundles:
         if on_gpu and not bundle.gpus and bundle.role in (REFERENCE.name, CRITIC.name):
             raise ConfigError(
                 f"{bundle.key}=0 puts {bundle.role} on the CPU, and the actor has a GPU",
@@ -171,36 +166,35 @@ class ResourcePools:
 
     def __init__(self, config: RefblendConfig, wait_s: float = 0.0) -> None:
         """Reserve all pools, or ResourceError; ``wait_s`` is time for lost nodes to come back."""
-        self._bundles = plan_pools(config)
-        self._groups: dict[str, PlacementGroup] = {}
+        planned = plan_pools(config)
+        self._groups: list[tuple[PlacementGroup, list[Bundle]]] = []
         if not wait_s:
             available = ray.cluster_resources()
-            _check_nodes(self._bundles, available)
+            _check_nodes(planned, available)
             check_resources(config, available)
         timeout_s = config.ray.start_timeout_s + wait_s
-        for name, bundles in self._bundles.items():
+        for name in dict.fromkeys(bundle.pool for bundle in planned):
+            bundles = [bundle for bundle in planned if bundle.pool == name]
+            wanted = [bundle.resources for bundle in bundles]
             strategy = getattr(config.ray.pool_strategy, name).upper()
-            self._reserve(name, bundles, strategy, timeout_s)
+            group = placement_group(wanted, strategy=strategy)
+            self._groups.append((group, bundles))
+            with stall_limit(f"placing the resource pool {name}", timeout_s):
+                placed = group.wait(timeout_s)
+            if not placed:
+                self.remove()
+                raise ResourceError(
+                    f"resource pool {name} ({wanted}) was not placed within {timeout_s:g} s",
+                    "Free the cluster's resources or raise ray.start_timeout_s.",
+                )
 
-    def _reserve(
-        self, name: str, bundles: Sequence[Bundle], strategy: str, timeout_s: float
-    ) -> None:
-        wanted = [bundle.resources for bundle in bundles]
-        group = self._groups[name] = placement_group(wanted, strategy=strategy)
-        with stall_limit(f"placing the resource pool {name}", timeout_s):
-            placed = group.wait(timeout_s)
-        if not placed:
-            self.remove()
-            raise ResourceError(
-                f"resource pool {name} ({wanted}) was not placed within {timeout_s:g} s",
-                "Free the cluster's resources or raise ray.start_timeout_s.",
-            )
+    def places(self, role: str, number: int | None = None) -> list[Place]:
+        """The places of a role's processes, in rank order; those of a node are neighbours.
 
-    def places(self, role: str) -> list[Place]:
-        """The places of a role's processes, in rank order; those of a node are neighbours."""
+        With ``number`` that process's place alone.
+        """
         found = []
-        for name, bundles in self._bundles.items():
-            group = self._groups[name]
+        for group, bundles in self._groups:
             with stall_limit("looking for the nodes"):
                 nodes = placement_group_table(group)["bundles_to_node_id"]
             found += [
@@ -208,18 +202,19 @@ class ResourcePools:
                 for i, bundle in enumerate(bundles)
                 if bundle.role == role
             ]
-        return sorted(found, key=lambda place: place.node)
+        found.sort(key=lambda place: place.node)
+        return found if number is None else [found[number]]
 
     def remove(self) -> None:
         """Give all resources back."""
         with stall_limit("giving resources back"):
-            for group in self._groups.values():
+            for group, _ in self._groups:
                 remove_placement_group(group)
         self._groups.clear()
 
 
-def _check_nodes(pools: Pools, available: Mapping[str, float]) -> None:
-    for bundle in (bundle for pool in pools.values() for bundle in pool):
+def _check_nodes(bundles: Sequence[Bundle], available: Mapping[str, float]) -> None:
+    for bundle in bundles:
         if bundle.node_resource and bundle.node_resource not in available:
             nodes = sorted(name.removeprefix("node:") for name in available if "node:" in name)
             raise ResourceError(

@@ -16,12 +16,14 @@ from torch import Tensor
 
 from refblend import runtime
 from refblend.config import RefblendConfig
-from refblend.config.actor_rollout_ref import FsdpConfig, OptimConfig, TrainWorkerConfig
+from refblend.config.actor_rollout_ref import OptimConfig, TrainWorkerConfig
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.workers import distributed
 from refblend.workers.batching import halve_micro_batches
+from refblend.workers.distributed import Address
 from refblend.workers.layout import PaddedBatch, pad_batch
 from refblend.workers.networks import LmNetwork
+from refblend.workers.roles import value_of
 from refblend.workers.types import COUNTS, MiniBatch, Sequences, Shard, TokenTensors
 
 
@@ -67,14 +69,12 @@ class Trainable:
         their sums over micro-batches and ranks, with ``grad_norm``, ``lr``, ``oom`` (halvings) and
         ``nonfinite`` (1 where the update was skipped). ``lengths`` are tokens by row.
         """
-        for _ in range(self.halvings):
+        halvings = self.halvings
+        for _ in range(halvings):
             micro_batches = halve_micro_batches(micro_batches, lengths)
-        totals, ooms = self._accumulate(micro_batches, loss_of), 0
-        while totals is None:
-            ooms += 1
+        while (totals := self._accumulate(micro_batches, loss_of)) is None:
             self.halvings += 1
             micro_batches = halve_micro_batches(micro_batches, lengths)
-            totals = self._accumulate(micro_batches, loss_of)
         totals = distributed.sum_over_ranks(totals)
         norm = distributed.clip_gradients(self.network, self.config.grad_clip)
         rate = learning_rate(self.config.optim, training_step, self.total_steps)
@@ -84,7 +84,7 @@ class Trainable:
                 group["lr"] = rate
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        counts = {"oom": float(ooms), "nonfinite": float(not finite)}
+        counts = {"oom": float(self.halvings - halvings), "nonfinite": float(not finite)}
         return totals | {"grad_norm": norm, "lr": rate} | counts
 
     def _accumulate(
@@ -126,34 +126,43 @@ def mean_over_steps(steps: Sequence[dict[str, float]]) -> dict[str, float]:
 Targets = TypeVar("Targets", bound=TokenTensors)
 
 
-class Rank:
+class Rank(ABC):
     """A process that answers for its rows of a batch; ``address`` is where its group meets."""
 
+    section: str
+    """The role's part of the configuration, as a dotted key."""
     network: LmNetwork
 
-    def __init__(self, run: RefblendConfig, fsdp: FsdpConfig, rank: int, address: str) -> None:
-        runtime.prepare_process(fsdp.num_threads)
+    def __init__(
+        self, run: RefblendConfig, total_steps: int, rank: int = 0, address: Address | None = None
+    ) -> None:
+        self.run, self.config, self.total_steps = run, value_of(run, self.section), total_steps
+        self.fsdp, self.model = self.config.fsdp_config, run.actor_rollout_ref.model
+        runtime.prepare_process(self.fsdp.num_threads)
         runtime.keep_freed_memory()
-        distributed.init_process_group(rank, fsdp, address, run)
-        model = run.actor_rollout_ref.model
-        self.fsdp = fsdp
-        self.model_path = model.path
+        distributed.init_process_group(rank, self.fsdp, address, run)
+        self.model_path = self.model.path
         self.seed = run.trainer.seed
         self.temperature = run.actor_rollout_ref.rollout.temperature
         self.loading = {
-            "trust_remote_code": model.trust_remote_code,
-            "shared_prefix": model.use_shared_prefix,
+            "trust_remote_code": self.model.trust_remote_code,
+            "shared_prefix": self.model.use_shared_prefix,
             # Rank 0 reads the model, and the others receive it. Code of a model's own may need
             # real tensors, so that every rank reads it.
-            "empty": not (distributed.is_main() or model.trust_remote_code),
+            "empty": not (distributed.is_main() or self.model.trust_remote_code),
         }
-        self.device = distributed.pick_device(fsdp)
-        scoring = run.algorithm.ref_quality_score.scoring
-        self._lends = run.actor_rollout_ref.rollout.sleep or scoring.sleep
+        self.device = distributed.pick_device(self.fsdp)
+        self.build(self.model_path)
+
+    @abstractmethod
+    def build(self, path: str) -> None:
+        """Load the network of a model directory and shard it."""
 
     def _lend(self) -> None:
         """Return torch's cached memory to the device if engines wake up on it."""
-        if self._lends and self.device.type == "cuda":
+        scoring = self.run.algorithm.ref_quality_score.scoring
+        sleeps = self.run.actor_rollout_ref.rollout.sleep or scoring.sleep
+        if sleeps and self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     @torch.no_grad()
@@ -175,24 +184,10 @@ class Rank:
         return order, tuple(torch.cat(column) for column in zip(*parts, strict=True))
 
 
-class TrainableRank(Rank, ABC, Generic[Targets]):
+class TrainableRank(Rank, Generic[Targets]):
     """A rank that also learns; subclasses say what to load and what to minimise."""
 
-    def __init__(
-        self,
-        run: RefblendConfig,
-        config: TrainWorkerConfig,
-        total_steps: int,
-        rank: int,
-        address: str,
-    ) -> None:
-        super().__init__(run, config.fsdp_config, rank, address)
-        self.loading["checkpointing"] = run.actor_rollout_ref.model.enable_gradient_checkpointing
-        self.config = config
-        self._norm_length = float(run.data.max_response_length)
-        self._total_steps = total_steps
-        self._sharded = run.ray.shared_filesystem
-        self._build(self.model_path)
+    config: TrainWorkerConfig
 
     @abstractmethod
     def load_network(self, path: str) -> LmNetwork:
@@ -233,7 +228,7 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         return {
             "batch_num_tokens": mini.num_tokens,
             "global_batch_size": mini.num_sequences,
-            "loss_scale_factor": self._norm_length,
+            "loss_scale_factor": float(self.run.data.max_response_length),
         }
 
     def begin_run(self, seed: int) -> None:
@@ -243,12 +238,13 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
 
     def save(self, directory: str) -> None:
         """Write model and optimiser."""
-        remote = Path(self.model_path) if self.loading["trust_remote_code"] else None
+        remote = Path(self.model_path) if self.model.trust_remote_code else None
         target = Path(directory)
         distributed.save_model(self.network, self.full_weights(), target, remote)
         optimizer = self.trainable.optimizer
         if optimizer.state:  # one that has never stepped (critic warm-up) has none to save
-            distributed.save_optimizer(self.network, optimizer, target, self._sharded)
+            sharded = self.run.ray.shared_filesystem
+            distributed.save_optimizer(self.network, optimizer, target, sharded)
 
     def full_weights(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """All weights under Hugging Face names (empty on ranks other than 0); shards are rounded
@@ -265,8 +261,10 @@ class TrainableRank(Rank, ABC, Generic[Targets]):
         for name in ("network", "trainable"):
             vars(self).pop(name, None)  # missing after a load that failed
         runtime.return_freed_memory()
-        self._build(path)
+        self.build(path)
 
-    def _build(self, path: str) -> None:
+    def build(self, path: str) -> None:
+        """Load and shard the network, and give it a fresh optimiser."""
+        self.loading["checkpointing"] = self.model.enable_gradient_checkpointing
         self.network = distributed.shard(self.load_network(path), self.fsdp)
-        self.trainable = Trainable(self.network, self.config, self._total_steps)
+        self.trainable = Trainable(self.network, self.config, self.total_steps)

@@ -1,23 +1,22 @@
 """Handling of workers that die, hang or run out of memory."""
 
-from refblend.errors import RefblendError, WorkerError
+from refblend.errors import WorkerError
 from refblend.workers.roles import ROLES
 
 
 class WorkerDiedError(Exception):
     """A worker process has died."""
 
-    def __init__(self, role: str, cause: str) -> None:
-        super().__init__(f"the {role} worker died: {cause}")
-        self.role = role
+    def __init__(self, role: str, cause: str, how: str = "died") -> None:
+        self.role, self.reason = role, f"the {role} worker {how}: {cause}"
+        super().__init__(self.reason)
 
 
 class WorkerMemoryError(WorkerDiedError):
     """A worker ran out of memory. Its state is unreliable, so it is replaced like a dead one."""
 
     def __init__(self, role: str, cause: str) -> None:
-        super().__init__(role, cause)
-        self.args = (f"the {role} worker ran out of memory: {cause}",)
+        super().__init__(role, cause, "ran out of memory")
         self.remedy = f"Lower {ROLES[role].lower}; call again to resume."
 
 
@@ -25,9 +24,8 @@ class WorkerTimeoutError(WorkerError):
     """A worker did not answer before its deadline."""
 
 
-def reason_of(error: Exception) -> str:
-    """Why a worker is replaced, without what the user could do about it."""
-    return error.reason if isinstance(error, RefblendError) else str(error)
+Fail = WorkerDiedError | WorkerTimeoutError
+"""Why a worker is replaced."""
 
 
 class RestartBudget:
@@ -39,17 +37,17 @@ class RestartBudget:
         self._short: set[str] = set()
         self.spent = 0
 
-    def spend(self, error: Exception) -> None:
+    def spend(self, error: Fail) -> None:
         """Count a replacement; WorkerError if too many, or if a role ran out of memory twice."""
         if isinstance(error, WorkerMemoryError):
             if error.role in self._short:
-                raise WorkerError(f"{reason_of(error)}, for the second time", error.remedy)
+                raise WorkerError(f"{error.reason}, for the second time", error.remedy)
             self._short.add(error.role)
         if self.spent >= self._limit:
             remedy = "Look for the cause; call again to resume, or raise trainer.max_restarts."
             if isinstance(error, WorkerMemoryError | WorkerTimeoutError):
                 remedy = error.remedy
-            reason = f"{reason_of(error)}; workers were replaced {self.spent} times"
+            reason = f"{error.reason}; workers were replaced {self.spent} times"
             raise WorkerError(reason, remedy) from error
         self.spent += 1
         self._shortages += isinstance(error, WorkerMemoryError)

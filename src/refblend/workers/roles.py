@@ -85,6 +85,14 @@ class Role:
         gpus = settings.num_gpus * getattr(settings, "tensor_model_parallel_size", 1)
         return Processes(settings.num_engines, settings.num_threads, gpus)
 
+    def shares_gpu(self, config: RefblendConfig) -> bool:
+        """Whether others may run on a process's GPU: vLLM sizes its cache by what is free."""
+        return self.processes(config).gpus % 1 > 0
+
+    def sleeps(self, config: RefblendConfig) -> bool:
+        """Whether the engines give memory back: only where others may take it."""
+        return bool(getattr(self.settings(config), "sleep", False)) and self.shares_gpu(config)
+
     def copies(self, config: RefblendConfig) -> int:
         """Tensors of the model's size that ranks hold: its weights, and for what is trained
         gradients and AdamW's two moments. An adapter's (LoRA) are not counted."""

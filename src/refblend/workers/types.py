@@ -4,7 +4,7 @@ Legend: B sequences (prompts × n), T longest response of the batch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 import torch
@@ -89,8 +89,7 @@ class TokenTensors:
     def select(self, rows: Sequence[int], device: torch.device) -> Self:
         """The same fields for these rows, on a device."""
         index = torch.as_tensor(list(rows), dtype=torch.long)
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        chosen = {k: v if v is None else v[index].to(device) for k, v in values.items()}
+        chosen = {k: v if v is None else v[index].to(device) for k, v in vars(self).items()}
         return type(self)(**chosen)
 
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from refblend.config import RefblendConfig
@@ -13,10 +12,9 @@ from refblend.rollout.base import Generation, GenerationRequest, Work, work_of
 from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates
-from refblend.workers.engines import SplitCall, split
-from refblend.workers.groups import Future, WorkerGroup, share
-from refblend.workers.pools import Place, ResourcePools
-from refblend.workers.restarts import RestartBudget, WorkerTimeoutError, reason_of
+from refblend.workers.groups import Future, SplitCall, WorkerGroup, share, split
+from refblend.workers.pools import ResourcePools
+from refblend.workers.restarts import Fail, RestartBudget, WorkerTimeoutError
 from refblend.workers.roles import ACTOR, JUDGE, REFERENCE, ROLES, ROLLOUT, Role, roles_of
 from refblend.workers.types import PolicyTargets, Sequences, ValueTargets
 
@@ -33,10 +31,9 @@ class WorkerSet:
     budget: RestartBudget
     notify: Callable[[str], None]
     """Tells the user of a worker that is up, and of a replacement."""
-    groups: dict[str, WorkerGroup] = field(default_factory=dict)
-    """The ranks of each role with a network."""
-    engines: dict[str, list[WorkerGroup]] = field(default_factory=dict)
-    """The engines of each role that has such, each a group of one process."""
+    groups: dict[str, list[WorkerGroup]] = field(default_factory=dict)
+    """By role, in the order of launch: one group of all ranks, or for each engine one of its own.
+    """
     version: int = 0
     """The step whose weights the rollout engines hold; 0: those they started with."""
     asleep: set[str] = field(default_factory=set)
@@ -59,10 +56,10 @@ class WorkerSet:
             # Engines start slowest, so they are launched first; last of them those that the others
             # would have to wait for.
             for role in sorted(
-                roles_of(config), key=lambda r: (r.engine_model is None, _shares_gpu(r, config))
+                roles_of(config), key=lambda r: (r.engine_model is None, r.shares_gpu(config))
             ):
                 workers._launch(role, total_steps)
-            for role_name, groups in workers._all().items():
+            for role_name, groups in workers.groups.items():
                 for group in groups:
                     group.ready()
                 notify(f"{role_name} is ready ({time.monotonic() - begin:.1f} s)")
@@ -75,55 +72,40 @@ class WorkerSet:
     def _launch(self, role: Role, total_steps: int) -> None:
         """Launch a role's processes; wait only for engines that share a GPU."""
         config, count = self.config, role.processes(self.config).count
+        groups = self.groups[role.name] = []
         if role.engine_model is None:
             places = partial(self.pools.places, role.name)
             account = None if role.learns else self.account
-            self.groups[role.name] = WorkerGroup(role, config, places, [total_steps], account)
+            groups.append(WorkerGroup(role, config, places, [total_steps], account))
             return
-
-        def engine(number: int) -> WorkerGroup:
-            def places() -> list[Place]:
-                return self.pools.places(role.name)[number : number + 1]
-
-            name = f"{role.name} engine {number + 1} of {count}" if count > 1 else ""
-            account = partial(self.account, name=name)
-            restore = partial(self._restore_engine, role, number)
-            return WorkerGroup(role, config, places, (), account, restore)
-
-        engines = self.engines[role.name] = []
         for number in range(count):
-            engines.append(engine(number))
-            if _shares_gpu(role, config):
-                engines[-1].ready()
-            if _sleeps(role, config):  # before the next one looks for free memory
-                engines[-1].call("sleep").results()
+            name = f"{role.name} engine {number + 1} of {count}: " if count > 1 else ""
+            places = partial(self.pools.places, role.name, number)
+            account = partial(self.account, name=name)
+            groups.append(WorkerGroup(role, config, places, (), account, self._restore_engine))
+            if role.shares_gpu(config):
+                groups[-1].ready()
+            if role.sleeps(config):  # before the next one looks for free memory
+                groups[-1].call("sleep").results()
                 self.asleep.add(role.name)
-
-    def _all(self) -> dict[str, list[WorkerGroup]]:
-        """Everything that runs by its role, engines first, in the order of its launch."""
-        return self.engines | {name: [group] for name, group in self.groups.items()}
 
     def begin_run(
         self, config: RefblendConfig, budget: RestartBudget, notify: Callable[[str], None]
     ) -> None:
         """Bring all workers to where fresh ones would be, for a run of another seed."""
         self.config, self.budget, self.notify = config, budget, notify
-        ranks = [group for name, group in self.groups.items() if ROLES[name].remembers]
-        calls = [group.call("begin_run", config.trainer.seed) for group in ranks]
-        for name, engines in self.engines.items():
-            calls += [e.call("begin_run") for e in engines if ROLES[name].remembers]
-        _wait_all(calls)
+        groups = self._where(lambda role: role.remembers)
+        _wait_all([group.call("begin_run", config.trainer.seed) for group in groups])
         self.push_weights(version=0)
 
-    def account(self, error: Exception, name: str = "") -> None:
+    def account(self, error: Fail, name: str = "") -> None:
         """Count and tell a replacement, of ``name`` among several; WorkerError if too many."""
         self.budget.spend(error)
-        which = f"{name}: " if name else ""
-        self.notify(f"{which}{reason_of(error)}; it is replaced ({self.budget.spent})")
+        self.notify(f"{name}{error.reason}; it is replaced ({self.budget.spent})")
 
     def shutdown(self) -> None:
         """End every process and give the resources back."""
-        for group in chain.from_iterable(self._all().values()):
+        for group in self._where(lambda role: True):
             group.kill()
         self.pools.remove()
 
@@ -131,7 +113,7 @@ class WorkerSet:
         """Sample with the current weights; WorkerError if an engine has others than ``version``."""
         if ROLLOUT.name in self.asleep:
             self.push_weights(self.version)
-        call = split(self.engines[ROLLOUT.name], "generate", [requests], work_of(requests))
+        call = split(self.groups[ROLLOUT.name], "generate", [requests], work_of(requests))
         generations: list[Generation] = call.results()
         stale = {g.weight_version for g in generations} - {version}
         if stale:
@@ -145,7 +127,7 @@ class WorkerSet:
         self, questions: Sequence[str], responses: Sequence[str], seeds: Sequence[int]
     ) -> SplitCall | None:
         """Launch the judge on all responses, see :meth:`judge_results`; None when no judge runs."""
-        engines = self.engines.get(ROLLOUT.name if self.config.shares_judge else JUDGE.name)
+        engines = self.groups.get(ROLLOUT.name if self.config.shares_judge else JUDGE.name)
         if engines is None:
             return None
         self._rest(ROLLOUT)
@@ -166,8 +148,7 @@ class WorkerSet:
             return [JudgeResult(invalid_score, False, "error", str(error))] * count
 
         results = pending.results(instead=failed)
-        answered = [pending.engines[part.engine] for part in pending.parts if part.answered]
-        calls = [engine.call("last_call") for engine in answered]
+        calls = [part.engine.call("last_call") for part in pending.parts if part.answered]
         stats = CallStats.merged([call.result() for call in calls])
         self._rest(JUDGE)
         return results, stats
@@ -175,25 +156,26 @@ class WorkerSet:
     def _rest(self, *roles: Role) -> None:
         """Engines that share a GPU give its memory back; who works next needs it."""
         for role in roles:
-            there = role.name in self.engines and role.name not in self.asleep
-            if there and _sleeps(role, self.config):
-                _wait_all([engine.call("sleep") for engine in self.engines[role.name]])
+            there = role.name in self.groups and role.name not in self.asleep
+            if there and role.sleeps(self.config):
+                _wait_all([engine.call("sleep") for engine in self.groups[role.name]])
                 self.asleep.add(role.name)
 
     def _wake(self, role: Role, tags: list[str] | None = None) -> None:
         """The engines take memory again, of ``weights`` first where these are pushed."""
         if role.name in self.asleep:
-            _wait_all([engine.call("wake_up", tags) for engine in self.engines[role.name]])
+            _wait_all([engine.call("wake_up", tags) for engine in self.groups[role.name]])
         if tags != ["weights"]:
             self.asleep.discard(role.name)
 
     def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
-        group = self.groups.get(role.name)
-        if group is None and role is REFERENCE and self.config.use_reference:
-            group, method = self.groups[ACTOR.name], f"{method}_of_base"  # LoRA: the same weights
-        if group is None:
+        groups = self.groups.get(role.name)
+        if groups is None and role is REFERENCE and self.config.use_reference:
+            groups, method = self.groups[ACTOR.name], f"{method}_of_base"  # LoRA: the same weights
+        if groups is None:
             return None
+        (group,) = groups
         self._rest(ROLLOUT, JUDGE)
         prompts, rows = self._shared_prompts(sequences), range(len(sequences))
         budget = getattr(role.settings(self.config), role.budget)
@@ -211,7 +193,7 @@ class WorkerSet:
     ) -> dict[str, float]:
         """Update the policy or the value model on the whole batch; the update's metrics."""
         self._rest(ROLLOUT, JUDGE)
-        group, n = self.groups[role.name], self.config.actor_rollout_ref.rollout.n
+        (group,), n = self.groups[role.name], self.config.actor_rollout_ref.rollout.n
         prompts = self._shared_prompts(sequences)
         plans = plan_updates(role.settings(self.config), sequences, n, group.size, prompts)
         data, answers = share(sequences), share(targets)
@@ -223,12 +205,12 @@ class WorkerSet:
         self._rest(JUDGE)
         # The cache comes last: the actor's copy of the weights is still on the device.
         self._wake(ROLLOUT, ["weights"])
-        self._push(self.engines[ROLLOUT.name], version)
+        self._push(self.groups[ROLLOUT.name], version)
         self._wake(ROLLOUT, ["kv_cache"])
 
     def _push(self, engines: Sequence[WorkerGroup], version: int) -> None:
         """Give the actor's weights to these engines: the one place where weights are pushed."""
-        actor = self.groups[ACTOR.name]
+        (actor,) = self.groups[ACTOR.name]
         # Every rank takes part in gathering; rank 0 holds the weights, and tells where.
         packing = actor.call("pack_weights")
         packed = packing.references[0]
@@ -242,14 +224,15 @@ class WorkerSet:
         # The actor first: Ray tells its death as a failure of the engine that waits for it, too.
         _wait_all([packing, *calls])
 
-    def _restore_engine(self, role: Role, number: int) -> None:
+    def _restore_engine(self, engine: WorkerGroup) -> None:
         """Bring a fresh engine to where the lost one was; the others keep what they have."""
-        if role is ROLLOUT and self.version:
-            self._push(self.engines[role.name][number : number + 1], self.version)
+        if engine.role == ROLLOUT.name and self.version:
+            self._push([engine], self.version)
 
     def save(self, directory: Path) -> None:
         """Write what was learned to ``directory/<role>``, or CheckpointError."""
-        folders = {group: directory.absolute() / group.role for group in self._learning()}
+        learning = self._where(lambda role: role.learns)
+        folders = {group: directory.absolute() / group.role for group in learning}
         _wait_all([group.call("save", str(folder)) for group, folder in folders.items()])
         for folder in folders.values():
             if not folder.is_dir():
@@ -260,22 +243,12 @@ class WorkerSet:
 
     def load(self, directory: Path) -> None:
         """Continue from what :meth:`save` wrote."""
-        folder = directory.absolute()
-        _wait_all([group.call("load", str(folder / group.role)) for group in self._learning()])
+        folder, learning = directory.absolute(), self._where(lambda role: role.learns)
+        _wait_all([group.call("load", str(folder / group.role)) for group in learning])
 
-    def _learning(self) -> list[WorkerGroup]:
-        """The groups that hold what was learned."""
-        return [group for name, group in self.groups.items() if ROLES[name].learns]
-
-
-def _shares_gpu(role: Role, config: RefblendConfig) -> bool:
-    """Whether others may run on a process's GPU: vLLM sizes its cache by what is free."""
-    return role.processes(config).gpus % 1 > 0
-
-
-def _sleeps(role: Role, config: RefblendConfig) -> bool:
-    """Whether a role's engines give memory back: only where others may take it."""
-    return bool(getattr(role.settings(config), "sleep", False)) and _shares_gpu(role, config)
+    def _where(self, chosen: Callable[[Role], bool]) -> list[WorkerGroup]:
+        """All groups of some roles."""
+        return [g for name, groups in self.groups.items() if chosen(ROLES[name]) for g in groups]
 
 
 def _wait_all(calls: Sequence[Future]) -> None:
