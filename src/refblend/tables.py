@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_SMALL = {"compression": "zstd", "compression_level": 9, "use_dictionary": False}
+# Values that hardly repeat are larger with a dictionary than without: a small limit ends it early.
+_SMALL = {"compression": "zstd", "compression_level": 9, "dictionary_pagesize_limit": 2**12}
 WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("to_csv", {"index": False}),
     ".jsonl": ("to_json", {"orient": "records", "lines": True, "force_ascii": False}),
