@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from refblend.config.loading import load_config
+from refblend.data.schema import read_rows
 from refblend.gpu_check import stages
 from refblend.gpu_check.chain import Chain
 from refblend.gpu_check.measuring import Report
@@ -175,7 +176,9 @@ def test_a_training_whose_engine_has_other_weights_fails(tmp_path, kl, failures)
 @pytest.mark.engine
 def test_the_judge_alone_is_timed_beside_bare_vllm(tmp_path: Path) -> None:
     report = Report("CPU")
-    stages.check_judge(Chain(tmp_path, "cpu", tiny=True), report)
+    chain = Chain(tmp_path, "cpu", tiny=True)
+    assert len(read_rows(chain.config.data.train_files[0])) == chain.prompts, "training reads them"
+    stages.check_judge(chain, report)
     (_, found), *_ = report.rows
     share = float(found.partition("responses/s, ")[2].partition("%")[0]) / 100
     assert 0.2 < share < 1

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runtime.configure_process(os.cpu_count())
     import torch
 
-    from refblend.files import atomic_path
+    from refblend.files import write_text
     from refblend.gpu_check.measuring import Report
     from refblend.gpu_check.stages import check
     from refblend.provenance import PACKAGE, Source
@@ -32,10 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     versions = f"torch {torch.__version__}, Python {sys.version.split()[0]}"
     report = Report(f"{name}, {versions}, {date.today().isoformat()}, {Source.of(PACKAGE)}")
     check(options.device, options.tiny, report)
-
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_path(options.out) as temporary:
-        temporary.write_text(report.text(), encoding="utf-8")
+    write_text(options.out, report.text())
     print(f"Report: {options.out}")
     return 1 if report.failures else 0
 

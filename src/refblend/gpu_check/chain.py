@@ -43,18 +43,16 @@ class Chain:
     def __init__(self, folder: Path, device: str, tiny: bool) -> None:
         self.device, self.folder = device, folder
         self.questions = [f"What is {a} + {a * 7}? Say the number." for a in range(self.prompts)]
-        write_rows(
-            folder / "rows.jsonl",
-            [
-                PromptRow(i, "openai/gsm8k", [{"role": "user", "content": q}], q, str(8 * i), "")
-                for i, q in enumerate(self.questions)
-            ],
-        )
+        rows = [
+            PromptRow(i, "openai/gsm8k", [{"role": "user", "content": q}], q, str(8 * i), "")
+            for i, q in enumerate(self.questions)
+        ]
+        write_rows(folder / "rows.parquet", rows)
         self.model = folder / "model"
         self.tokenizer = qwen_tokenizer(self.questions, 400)
         write_stand_in(self.model, self.tokenizer, 0, tiny)
         on_gpu = device == "cuda"
-        dtype, files = "bfloat16" if on_gpu else "float32", f"[{folder / 'rows.jsonl'}]"
+        dtype, files = "bfloat16" if on_gpu else "float32", f"[{folder / 'rows.parquet'}]"
         policy, scoring = "actor_rollout_ref", "algorithm.ref_quality_score.scoring"
         self._settings = [
             *under("data", train_files=files, val_files=files, max_response_length=self.length),
