@@ -16,7 +16,7 @@ from refblend.config.loading import parse_config
 from refblend.errors import DataError
 from refblend.progress import step_progress
 from refblend.scoring.judge import Judge
-from refblend.tables import check_distinct, check_table, write_table
+from refblend.tables import check_results, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,8 +112,7 @@ def score_responses(
     from refblend.scoring.measure.corpus import read_responses
     from refblend.scoring.measure.quality import RESULT_COLUMNS, score_corpus
 
-    check_distinct([input], [output])
-    check_table(output)
+    check_results([input], [], output)
     frame = read_responses(input)
     taken = [column for column in RESULT_COLUMNS if column in frame.columns]
     if taken:

@@ -1,7 +1,7 @@
 """Tables that commands write for their users: the name's ending chooses the format."""
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,23 +36,24 @@ def check_writable(path: Path) -> None:
         raise DiskError(f"{path} cannot be written ({error.strerror})", remedy) from None
 
 
-def check_distinct(read: Iterable[Path | None], written: Sequence[Path]) -> None:
-    """Refuse (DiskError) a result that would replace what is read, or another result."""
+def check_results(
+    read: Iterable[Path | None], written: Iterable[Path | None], table: Path | None = None
+) -> None:
+    """:func:`check_writable` of results, none of which may replace what is read, or another.
+
+    ``table`` is one of the results; DataError if its ending names no format.
+    """
+    if table is not None and table.suffix not in WRITERS:
+        raise DataError(
+            f"{table}: the ending {table.suffix or '(none)'} names no format for a table",
+            f"Name a file with {', '.join(WRITERS)}.",
+        )
     taken = {path.resolve(): "is read" for path in read if path is not None}
-    for path in written:
+    for path in (path for path in (*written, table) if path is not None):
         if use := taken.get(path.resolve()):
             raise DiskError(f"{path} {use}, and would be overwritten", "Name another file.")
         taken[path.resolve()] = "is another result"
-
-
-def check_table(path: Path) -> None:
-    """Refuse a table of no known format (DataError) or that could not be written (DiskError)."""
-    if path.suffix not in WRITERS:
-        raise DataError(
-            f"{path}: the ending {path.suffix or '(none)'} names no format for a table",
-            f"Name a file with {', '.join(WRITERS)}.",
-        )
-    check_writable(path)
+        check_writable(path)
 
 
 def write_table(path: Path, frame: "pd.DataFrame") -> None:

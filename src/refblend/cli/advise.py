@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from refblend import runtime
 from refblend.cli.options import with_options
 from refblend.errors import ConfigError
 from refblend.files import write_json
-from refblend.tables import check_distinct, check_table, check_writable, write_table
+from refblend.tables import check_results, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,22 +23,15 @@ if TYPE_CHECKING:
 class Sampling:
     """Where rollouts come from if the command samples them itself."""
 
-    model: Annotated[
-        str | None, typer.Option(help="Instead of ROLLOUTS: sample those of this model.")
-    ] = None
-    judge: Annotated[str | None, typer.Option(help="With --model: directory of the judge.")] = None
-    data: Annotated[Path | None, typer.Option(help="With --model: prompt file.")] = None
-    config: Annotated[
-        list[Path] | None, typer.Option(help="With --model: YAML files with everything else.")
-    ] = None
+    model: Annotated[str | None, Option(help="Instead of ROLLOUTS: sample this model's.")] = None
+    judge: Annotated[str | None, Option(help="With --model: directory of the judge.")] = None
+    data: Annotated[Path | None, Option(help="With --model: prompt file.")] = None
+    config: Annotated[list[Path] | None, Option(help="With --model: YAML files.")] = None
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="With --model: another key.", metavar="KEY=VALUE"),
+        list[str] | None, Option("--set", help="With --model: another key.", metavar="KEY=VALUE")
     ] = None
-    prompts: Annotated[int, typer.Option(min=10, help="With --model: prompts to sample.")] = 64
-    save: Annotated[
-        Path | None, typer.Option(help="With --model: table of the rollouts to write.")
-    ] = None
+    prompts: Annotated[int, Option(min=10, help="With --model: prompts to sample.")] = 64
+    save: Annotated[Path | None, Option(help="With --model: table of them to write.")] = None
 
     def rollouts(self) -> "tuple[pd.DataFrame, bool]":
         """Sample them with the configuration that training would have; keep them if asked to.
@@ -67,37 +61,27 @@ class Sampling:
 def advise(
     sampling: Sampling,
     rollouts: Annotated[
-        Path | None,
-        typer.Argument(help="A run of refblend, a folder, or a jsonl, csv or parquet file."),
+        Path | None, Argument(help="A run, a folder, or a jsonl, csv or parquet file.")
     ] = None,
     column: Annotated[
         list[str] | None,
-        typer.Option(help="Name of a column, e.g. truth=human_label.", metavar="NAME=COLUMN"),
+        Option(help="Name of a column, e.g. truth=human_label.", metavar="NAME=COLUMN"),
     ] = None,
     steps: Annotated[
         str | None,
-        typer.Option(
-            help="Steps to read. A run of refblend: its first recorded one; otherwise all.",
-            metavar="FIRST-LAST",
-        ),
+        Option(help="Steps; default: the first of a run, else all.", metavar="FIRST-LAST"),
     ] = None,
     norm_by_std: Annotated[
         bool,
-        typer.Option(
-            help="Whether the trainer divides by a group's standard deviation; Dr.GRPO, RLOO and "
-            "TRL's scale_rewards=none do not."
-        ),
+        Option(help="Whether advantages are divided by a group's deviation; not by Dr.GRPO, RLOO."),
     ] = True,
-    figure: Annotated[Path | None, typer.Option(help="Figure to write, .svg or .png.")] = None,
-    report: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+    figure: Annotated[Path | None, Option(help="Figure to write, .svg or .png.")] = None,
+    report: Annotated[Path | None, Option(help="JSON file to write.")] = None,
 ) -> None:
     """Say from rollouts whether, where and how much to blend a judge's score into the reward."""
     if (rollouts is None) == (sampling.model is None):
         raise ConfigError("advise needs either rollouts or --model", "Give one of the two.")
-    written = [path for path in (sampling.save, figure, report) if path is not None]
-    check_distinct([rollouts, sampling.data], written)
-    for path in written:
-        check_table(path) if path is sampling.save else check_writable(path)
+    check_results([rollouts, sampling.data], [figure, report], sampling.save)
     if figure is not None and figure.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--figure {figure} has no known ending", "Use .svg, .png or .pdf.")
     if rollouts is None:

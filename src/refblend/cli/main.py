@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from refblend import __version__, runtime
 from refblend.cli.advise import advise
@@ -31,12 +32,11 @@ from refblend.secret import mask, mask_output
 
 app = typer.Typer(
     cls=Panels,
-    help="PPO with a reference model's quality score blended into the rewards.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-_RUN = "refblend {} --config params/ppo.yaml --config params/scale/smoke.yaml"
+_RUN = "--config params/ppo.yaml --config params/scale/smoke.yaml"
 
 
 def _version(asked: bool) -> None:
@@ -48,33 +48,29 @@ def _version(asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """PPO with a reference model's quality score blended into the rewards."""
 
 
-_CONFIG = typer.Option("--config", help="YAML file; may be given several times, later wins.")
+_CONFIG = Option("--config", help="YAML file; may be given several times, later wins.")
 ConfigFiles = Annotated[list[Path], _CONFIG]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(help="key=value, e.g. trainer.seed=2", metavar="[KEY=VALUE]…")
+    list[str] | None, Argument(help="key=value, e.g. trainer.seed=2", metavar="[KEY=VALUE]…")
 ]
+Seeds = Annotated[str | None, Option(help="Seeds of runs on the same workers, e.g. 1,2,3.")]
 
 
 @app.command(
     rich_help_panel=USE,
-    epilog=example(_RUN.format("train") + " trainer.seed=2 trainer.default_local_dir=runs/mine"),
+    epilog=example(f"train {_RUN} trainer.seed=2 trainer.default_local_dir=runs/mine"),
 )
 def train(
     config: ConfigFiles,
     overrides: Overrides = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(help="Seeds of runs that follow one another on the same workers, e.g. 1,2,3."),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Move another run in the directory aside.")
-    ] = False,
+    seeds: Seeds = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Move another run there aside.")] = False,
 ) -> None:
     """Train one run, or one per seed; the same call again resumes."""
     runtime.configure_process(1)
@@ -123,15 +119,12 @@ def _show(run_dir: str) -> None:
 
 
 @app.command(
-    rich_help_panel=USE,
-    epilog=example(_RUN.format("check") + " trainer.default_local_dir=runs/mine"),
+    rich_help_panel=USE, epilog=example(f"check {_RUN} trainer.default_local_dir=runs/mine")
 )
 def check(
     config: ConfigFiles,
     overrides: Overrides = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Seeds of `train --seeds`, each with its directory.")
-    ] = None,
+    seeds: Seeds = None,
 ) -> None:
     """Check configuration, data and models as `train` would, and stop before any work."""
     runtime.configure_process(1)
@@ -153,14 +146,12 @@ def check(
             typer.echo(sentence)
 
 
-@app.command(
-    rich_help_panel=USE, epilog=example(_RUN.format("config") + " algorithm.adv_estimator=gae")
-)
+@app.command(rich_help_panel=USE, epilog=example(f"config {_RUN} algorithm.adv_estimator=gae"))
 def config(
     config: Annotated[list[Path] | None, _CONFIG] = None,
     overrides: Overrides = None,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON schema of all configurations instead.")
+        bool, Option("--schema", help="Print the JSON schema of all keys instead.")
     ] = False,
 ) -> None:
     """Print the resolved configuration as JSON."""
@@ -186,12 +177,11 @@ for _command, _example in (
     (advise, "runs/cpu/noisy_judge/seed_237 --figure advice.svg"),
     (evaluate, "runs/mine --data data/smoke/test.parquet"),
 ):
-    _called = f"refblend {_command.__name__} {_example}"
-    app.command(rich_help_panel=USE, epilog=example(_called))(_command)
+    app.command(rich_help_panel=USE, epilog=example(f"{_command.__name__} {_example}"))(_command)
 app.add_typer(data_app, name="data", rich_help_panel=USE)
 app.add_typer(judge_app, name="judge", rich_help_panel=USE)
 app.add_typer(runs_app, name="runs", rich_help_panel=USE)
-app.command(rich_help_panel=STUDY, epilog=example("refblend plan M1 --scale cpu --slots 2"))(plan)
+app.command(rich_help_panel=STUDY, epilog=example("plan M1 --scale cpu --slots 2"))(plan)
 app.add_typer(study_app, name="study", rich_help_panel=STUDY)
 app.add_typer(models_app, name="models", rich_help_panel=STUDY)
 

@@ -4,22 +4,21 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from refblend import runtime
 from refblend.cli.options import Needed, Panels, Recipe, example
 from refblend.files import write_json
 
-app = typer.Typer(
-    cls=Panels, help="The embedded models: measure, convert, pack.", no_args_is_help=True
-)
+app = typer.Typer(cls=Panels, no_args_is_help=True)
 
-Models = Annotated[Path, typer.Argument(help="Folder of a scale, e.g. models/cpu.")]
+Models = Annotated[Path, Argument(help="Folder of a scale, e.g. models/cpu.")]
 _RECIPE = "--recipe params/embedded/smoke.yaml"
 
 
 @app.callback()
 def _environment() -> None:
-    """Measure, convert and pack the embedded models."""
+    """The embedded models: measure, convert, pack."""
     runtime.configure_process()
 
 
@@ -32,11 +31,10 @@ def tokenizer(recipe: Needed, out: Needed) -> None:
     from refblend.scoring.templates import load_templates
 
     settings = load_recipe(recipe)
-    trained = (
-        load_tokenizer(settings.pretrained.model)
-        if settings.pretrained is not None
-        else build_tokenizer(settings, load_templates(settings.scoring_templates))
-    )
+    if settings.pretrained is not None:
+        trained = load_tokenizer(settings.pretrained.model)
+    else:
+        trained = build_tokenizer(settings, load_templates(settings.scoring_templates))
     trained.save_pretrained(out)
     typer.echo(f"{out}: {len(trained)} tokens")
 
@@ -77,7 +75,7 @@ def judge_data(
 def judge(
     recipe: Needed,
     tokenizer: Needed,
-    strength: Annotated[Literal["weak", "medium", "strong"], typer.Option()],
+    strength: Annotated[Literal["weak", "medium", "strong"], Option()],
     start: Needed,
     pairs: Needed,
     out: Needed,
@@ -95,15 +93,15 @@ def judge(
 @app.command(
     "evaluate-actor",
     epilog=example(
-        f"refblend models evaluate-actor {_RECIPE} --model models/smoke/actor "
+        f"models evaluate-actor {_RECIPE} --model models/smoke/actor "
         "--data data/smoke/test.parquet --report actor.json"
     ),
 )
 def evaluate_actor(
     recipe: Recipe,
-    model: Annotated[Path, typer.Option(help="Model directory, with its tokenizer.")],
-    data: Annotated[Path, typer.Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
-    report: Annotated[Path, typer.Option(help="JSON report to write.")],
+    model: Annotated[Path, Option(help="Model directory, with its tokenizer.")],
+    data: Annotated[Path, Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
+    report: Annotated[Path, Option(help="JSON report to write.")],
 ) -> None:
     """Measure accuracy, pass@k and entropy of an actor."""
     from refblend.data.schema import read_rows
@@ -113,14 +111,9 @@ def evaluate_actor(
     from refblend.embedded.recipe import load_recipe
 
     settings = load_recipe(recipe).evaluation
-    quality = measure_actor(
-        load_model(model),
-        load_tokenizer(model),
-        read_rows(data)[: settings.problems],
-        settings.samples,
-        settings.max_new_tokens,
-        seed=0,
-    )
+    rows, limits = read_rows(data), (settings.samples, settings.max_new_tokens)
+    rows = rows[: settings.problems]
+    quality = measure_actor(load_model(model), load_tokenizer(model), rows, *limits, seed=0)
     write_json(report, {"model": model.name, **quality})
     typer.echo(
         "{model}: greedy {greedy:.3f}, sampled {sampled:.3f}, pass@{samples} {pass_at_k:.3f}, "
@@ -128,12 +121,12 @@ def evaluate_actor(
     )
 
 
-@app.command(epilog=example("refblend models pretrained --gguf model.gguf --out models/mine"))
+@app.command(epilog=example("models pretrained --gguf model.gguf --out models/mine"))
 def pretrained(
-    gguf: Annotated[Path, typer.Option(help="The GGUF file.")],
-    out: Annotated[Path, typer.Option(help="Directory to write.")],
+    gguf: Annotated[Path, Option(help="The GGUF file.")],
+    out: Annotated[Path, Option(help="Directory to write.")],
     sha256: Annotated[
-        str | None, typer.Option(help="Expected checksum; default: that of SmolLM2-135M-Instruct.")
+        str | None, Option(help="Its checksum; default: SmolLM2-135M-Instruct's.")
     ] = None,
 ) -> None:
     """Turn a pretrained model's GGUF file into a Hugging Face directory."""
@@ -143,9 +136,9 @@ def pretrained(
     typer.echo(f"{out}: {count / 1e6:.1f}M parameters")
 
 
-@app.command(epilog=example(f"refblend models pack models.tar.xz models/smoke {_RECIPE}"))
+@app.command(epilog=example(f"models pack models.tar.xz models/smoke {_RECIPE}"))
 def pack(
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, .tar.xz.")],
+    target: Annotated[Path, Argument(metavar="FILE", help="File to write, .tar.xz.")],
     models: Models,
     recipe: Recipe,
 ) -> None:
@@ -157,9 +150,9 @@ def pack(
     typer.echo(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
 
 
-@app.command(epilog=example(f"refblend models unpack models.tar.xz models/smoke {_RECIPE}"))
+@app.command(epilog=example(f"models unpack models.tar.xz models/smoke {_RECIPE}"))
 def unpack(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="File of `refblend models pack`.")],
+    source: Annotated[Path, Argument(metavar="FILE", help="File of `refblend models pack`.")],
     models: Models,
     recipe: Recipe,
 ) -> None:

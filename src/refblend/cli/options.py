@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from refblend.study.design import names
 
-Scale = Annotated[names.Scale, typer.Option(help="Scale of the study.")]
-Recipe = Annotated[Path, typer.Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
-Needed = Annotated[Path, typer.Option()]
+Scale = Annotated[names.Scale, Option(help="Scale of the study.")]
+Recipe = Annotated[Path, Option(help="Recipe file, e.g. params/embedded/cpu.yaml.")]
+Needed = Annotated[Path, Option()]
 """Of the hidden commands, which only the workflow calls."""
 
 
@@ -73,7 +73,5 @@ class Panels(TyperGroup):
 
 def example(command: str) -> str:
     """The epilog of a command: a call of it, on several lines as a shell takes it."""
-    lines = textwrap.wrap(
-        command, 74, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
+    lines = textwrap.wrap(f"refblend {command}", 74, subsequent_indent="  ", break_on_hyphens=False)
     return "Example:\n\n\b\n" + " \\\n".join(lines)

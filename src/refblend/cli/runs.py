@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from refblend import runtime
 from refblend.cli.options import Panels, example
@@ -13,15 +14,13 @@ from refblend.tables import check_writable
 
 
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="Directory of a run.")],
     step: Annotated[
-        int | None, typer.Option(min=0, help="Step of the responses; default: the last recorded.")
+        int | None, Option(min=0, help="Step of the responses; default: the last.")
     ] = None,
-    best: Annotated[int, typer.Option(min=0, help="Responses shown at each end.")] = 3,
-    compare: Annotated[
-        Path | None, typer.Option(help="Another run: settings and metrics side by side.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write one page for a browser instead.")] = None,
+    best: Annotated[int, Option(min=0, help="Responses shown at each end.")] = 3,
+    compare: Annotated[Path | None, Option(help="Another run, shown side by side.")] = None,
+    html: Annotated[Path | None, Option(help="Write one page for a browser instead.")] = None,
 ) -> None:
     """Show a run: metrics as sparklines, its best and worst responses with their scores."""
     from refblend.viewer.console import show_comparison, show_run
@@ -42,9 +41,9 @@ def show(
 
 
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories, e.g. all seeds of an arm.")],
-    data: Annotated[Path, typer.Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
-    out: Annotated[Path | None, typer.Option(help="File for all reports together.")] = None,
+    runs: Annotated[list[Path], Argument(help="Run directories, e.g. all seeds of an arm.")],
+    data: Annotated[Path, Option(help="Prompt file, e.g. data/cpu/test.parquet.")],
+    out: Annotated[Path | None, Option(help="File for all reports together.")] = None,
 ) -> None:
     """Test the final actors of runs with the engine of training; each run gets its test.json."""
     if out is not None:
@@ -66,16 +65,12 @@ def evaluate(
         write_json(out, reports)
 
 
-app = typer.Typer(
-    cls=Panels,
-    help="List runs, delete those moved aside, pack them for another machine.",
-    no_args_is_help=True,
-)
+app = typer.Typer(cls=Panels, help="List, prune and pack runs.", no_args_is_help=True)
 
-Root = Annotated[Path, typer.Argument(help="Folder of the runs.")]
+Root = Annotated[Path, Argument(help="Folder of the runs.")]
 
 
-@app.command("list", epilog=example("refblend runs list runs"))
+@app.command("list", epilog=example("runs list runs"))
 def list_runs(root: Root = Path("runs")) -> None:
     """Every run with its status and size; `aside` marks those moved aside for another run."""
     from refblend.trainer.run_directory import find_runs
@@ -92,12 +87,10 @@ def list_runs(root: Root = Path("runs")) -> None:
     )
 
 
-@app.command(epilog=example("refblend runs prune runs --yes"))
+@app.command(epilog=example("runs prune runs --yes"))
 def prune(
     root: Root = Path("runs"),
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Delete them; otherwise only list them.")
-    ] = False,
+    yes: Annotated[bool, Option("--yes", help="Delete them; otherwise only list them.")] = False,
 ) -> None:
     """Delete the runs that were moved aside."""
     from refblend.trainer.run_directory import find_runs, remove_aside
@@ -113,9 +106,9 @@ def prune(
         typer.echo(f"{root}: no run was moved aside")
 
 
-@app.command(epilog=example("refblend runs pack done.tar.xz runs/smoke"))
+@app.command(epilog=example("runs pack done.tar.xz runs/smoke"))
 def pack(
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="File to write, .tar.xz.")],
+    target: Annotated[Path, Argument(metavar="FILE", help="File to write, .tar.xz.")],
     root: Root = Path("runs"),
 ) -> None:
     """Pack finished runs without their checkpoints; `tar` unpacks them."""

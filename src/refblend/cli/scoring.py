@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from refblend import runtime
 from refblend.cli.options import Panels, example, with_options
@@ -12,7 +13,7 @@ from refblend.documents import show
 from refblend.errors import ConfigError, DataError
 from refblend.files import write_json
 from refblend.progress import step_progress
-from refblend.tables import check_distinct, check_table, check_writable, write_table
+from refblend.tables import check_results, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,29 +38,22 @@ GPU_SHARE = 0.65
 class JudgeSetup:
     """The judge; what is not given is as training has it."""
 
-    judge: Annotated[
-        Path | None, typer.Option(help="Directory of the judge; not needed by --kind http.")
-    ] = None
-    kind: Annotated[
-        str, typer.Option(help="vllm, hf, http, reward_model, or module:Class of your own.")
-    ] = "vllm"
+    judge: Annotated[Path | None, Option(help="Model directory; not for --kind http.")] = None
+    kind: Annotated[str, Option(help="vllm, hf, http, reward_model or your module:Class.")] = "vllm"
     templates: Annotated[
         str | None,
-        typer.Option(
-            help="Prompt texts: default, embedded or a file; "
-            "default: scoring_templates.yaml of the judge, else ours."
-        ),
+        Option(help="Prompt texts: default, embedded or a file; else the judge's own, or ours."),
     ] = None
     set_: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             help="Another key of algorithm.ref_quality_score.scoring, e.g. max_new_tokens=32, or "
             "http.base_url=http://localhost:8000/v1; may be given several times.",
             metavar="KEY=VALUE",
         ),
     ] = None
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 2
+    threads: Annotated[int, Option(min=1, help="CPU threads.")] = 2
 
     def open(self) -> "Judge":
         """The judge, ready to score as in training."""
@@ -104,27 +98,14 @@ class JudgeSetup:
 class Measurement:
     """The labelled responses to measure on, of one of two files, and the files to write."""
 
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Prompt file with worked solutions, to make the fixed corpus from."),
-    ] = None
-    corpus: Annotated[
-        Path | None,
-        typer.Option(help="Labelled responses of your own (jsonl, parquet), or judge pairs."),
-    ] = None
-    rows: Annotated[
-        int | None, typer.Option(min=1, help="Problems (--data) or responses to use, at most.")
-    ] = None
-    report: Annotated[Path, typer.Option(help="JSON report to write.")]
-    samples: Annotated[
-        Path | None,
-        typer.Option(
-            help="File for every scored response (.parquet, .jsonl, .csv); default: none."
-        ),
-    ] = None
+    data: Annotated[Path | None, Option(help="Prompts with solutions, to make a corpus.")] = None
+    corpus: Annotated[Path | None, Option(help="Labelled responses, or pairs.")] = None
+    rows: Annotated[int | None, Option(min=1, help="Problems or responses, at most.")] = None
+    report: Annotated[Path, Option(help="JSON report to write.")]
+    samples: Annotated[Path | None, Option(help="Table of every scored response.")] = None
     provenance: Annotated[
         Path | None,
-        typer.Option(help="File for commit, machine and times; default: REPORT.provenance.json."),
+        Option(help="File for commit, machine and times; default: REPORT.provenance.json."),
     ] = None
 
     @property
@@ -151,12 +132,7 @@ class Measurement:
         from refblend.data.schema import read_rows
         from refblend.scoring.measure.corpus import KINDS, corpus_from_rows, read_corpus, spread
 
-        samples = [] if self.samples is None else [self.samples]
-        check_distinct([self.data, self.corpus], [self.report, self.beside, *samples])
-        check_writable(self.report)
-        check_writable(self.beside)
-        if self.samples is not None:
-            check_table(self.samples)
+        check_results([self.data, self.corpus], [self.report, self.beside], self.samples)
         source = self.source
         if source == self.data:
             return corpus_from_rows(read_rows(source), kinds=kinds or KINDS, max_rows=self.rows)
@@ -191,8 +167,8 @@ class Measurement:
 @with_options
 def score(
     setup: JudgeSetup,
-    input_: Annotated[Path, typer.Option("--input", help="jsonl or parquet of responses.")],
-    output: Annotated[Path, typer.Option(help="File to write: .parquet, .jsonl or .csv.")],
+    input_: Annotated[Path, Option("--input", help="jsonl or parquet of responses.")],
+    output: Annotated[Path, Option(help="File to write: .parquet, .jsonl or .csv.")],
 ) -> None:
     """Score the responses of a file with a judge, on the path and with the defaults of training.
 
@@ -200,11 +176,7 @@ def score(
     """
     from refblend.interface import score_responses
 
-    _tell(output, score_responses(input_, output, setup.open))
-
-
-def _tell(output: Path, scored: "pd.DataFrame") -> None:
-    """The outcome in one line; invalid scores are told on standard error, with an example."""
+    scored = score_responses(input_, output, setup.open)
     paths = ", ".join(f"{path} {count}" for path, count in scored["path"].value_counts().items())
     typer.echo(
         f"{output}: {len(scored)} responses, mean score {scored['score'].mean():.3f}, "
@@ -225,7 +197,7 @@ def _tell(output: Path, scored: "pd.DataFrame") -> None:
 
 
 @judge_app.command(
-    epilog=example(f"refblend judge quality {_JUDGE} --corpus labelled.jsonl --report q.json")
+    epilog=example(f"judge quality {_JUDGE} --corpus labelled.jsonl --report q.json")
 )
 @with_options
 def quality(setup: JudgeSetup, measured: Measurement) -> None:
@@ -242,7 +214,7 @@ def quality(setup: JudgeSetup, measured: Measurement) -> None:
         typer.echo(f"{setup.judge} {name}: AUC {auc}, valid {form['valid_rate']:.1%}")
 
 
-@judge_app.command(epilog=example(f"refblend judge robustness {_DATA} --report r.json"))
+@judge_app.command(epilog=example(f"judge robustness {_DATA} --report r.json"))
 @with_options
 def robustness(setup: JudgeSetup, measured: Measurement) -> None:
     """Experiment D: few-shot or compact, 32 to 96 new tokens, clipping on or off."""
@@ -261,7 +233,7 @@ def robustness(setup: JudgeSetup, measured: Measurement) -> None:
     measured.write(judge, frame, content, scored, times.to_dict())
 
 
-@judge_app.command(epilog=example(f"refblend judge attacks {_DATA} --report a.json"))
+@judge_app.command(epilog=example(f"judge attacks {_DATA} --report a.json"))
 @with_options
 def attacks(setup: JudgeSetup, measured: Measurement) -> None:
     """How much each attack raises the mean score of wrong answers."""

@@ -2,44 +2,36 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from refblend.cli.options import Needed, Panels, Scale, example
 from refblend.files import write_json
 from refblend.progress import step_progress
 from refblend.study.design import names
 
-if TYPE_CHECKING:
-    from refblend.study.report.build import Place
-
 app = typer.Typer(
     cls=Panels, help="Plan seeds, write tables, figures and reports.", no_args_is_help=True
 )
 
-Name = Annotated[
-    str, typer.Argument(help="A milestone (m1, m2, m3, r), an experiment, or scoring.")
-]
-Names = Annotated[list[str] | None, typer.Argument(help="As for `report`; none: all reports.")]
-RUNS, MODELS, RESULTS, PARAMS = map(Path, ("runs", "models", "results", "params"))
-OutFolder = Annotated[Path | None, typer.Option(help="Folder to write; default: the results.")]
+Name = Annotated[str, Argument(help="A milestone (m1, m2, m3, r), an experiment, or scoring.")]
+Names = Annotated[list[str] | None, Argument(help="As for `report`; none: all reports.")]
+RUNS, PARAMS = Path("runs"), Path("params")
+OutFolder = Annotated[Path | None, Option(help="Folder to write; default: the results.")]
 
-Runs = Annotated[list[Path], typer.Argument()]
-Tolerated = Annotated[int, typer.Option(min=0)]
+Runs = Annotated[list[Path], Argument()]
+Tolerated = Annotated[int, Option(min=0)]
 """Of the hidden commands, as Needed."""
 
 
-def _example(command: str) -> str:
-    return example(f"refblend study {command}")
-
-
-@app.command(epilog=_example("grid M1 --scale smoke --out grid.tsv"))
+@app.command(epilog=example("study grid M1 --scale smoke --out grid.tsv"))
 def grid(
     scale: Scale,
-    out: Annotated[Path, typer.Option(help="Table to write.")],
+    out: Annotated[Path, Option(help="Table to write.")],
     experiments: Annotated[
-        list[str] | None, typer.Argument(help="Names, e.g. M1; none: all that have a report.")
+        list[str] | None, Argument(help="Names; none: all with a report.")
     ] = None,
 ) -> None:
     """Derive grid.tsv from params/study and check every arm's configuration."""
@@ -64,7 +56,7 @@ def schemas(out: Needed = Path("workflow/schemas")) -> None:
 
 
 @app.command(hidden=True)
-def fail(runs: Runs, status: Annotated[int, typer.Option()], log: Needed) -> None:
+def fail(runs: Runs, status: Annotated[int, Option()], log: Needed) -> None:
     """Record a job's unfinished runs as failed; pass on a signal's status, so that they resume."""
     from refblend.study.runs.checks import SIGNALLED, record_failure
 
@@ -87,7 +79,7 @@ def collect(
     grid: Needed,
     scale: Scale,
     out: Needed,
-    experiments: Annotated[list[str] | None, typer.Argument()] = None,
+    experiments: Annotated[list[str] | None, Argument()] = None,
 ) -> None:
     """Read the runs of experiments of a grid into tidy frames."""
     from refblend.study.design.grid import read_grid, select
@@ -119,19 +111,13 @@ def check(
     typer.echo(f"all {record['runs']} runs finished; incidents {record['incidents']}")
 
 
-def _place(scale: str) -> "Place":
-    from refblend.study.report.build import Place
-
-    return Place(scale, RESULTS / scale, MODELS / scale, PARAMS)
-
-
-@app.command(epilog=_example("report m1 --scale smoke"))
+@app.command(epilog=example("study report m1 --scale smoke"))
 def report(name: Name, scale: Scale, out: OutFolder = None) -> None:
     """Write tables, figures and report.md from the collected runs of a milestone or experiment."""
-    from refblend.study.report.build import SCORING, write_report, write_scoring
+    from refblend.study.report.build import SCORING, Place, write_report, write_scoring
     from refblend.study.runs.collect import read_collected
 
-    place = _place(scale)
+    place = Place.of(scale)
     folder = out or place.results / name
     if name == SCORING:
         typer.echo(str(write_scoring(place, folder)))
@@ -140,64 +126,63 @@ def report(name: Name, scale: Scale, out: OutFolder = None) -> None:
         typer.echo(str(write_report(place, name, collected, folder)))
 
 
-@app.command(epilog=_example("archive --scale cpu"))
+@app.command(epilog=example("study archive --scale cpu"))
 def archive(
     scale: Scale,
-    grid: Annotated[Path | None, typer.Option(help="Default: the archive's own.")] = None,
+    grid: Annotated[Path | None, Option(help="Default: the archive's own.")] = None,
 ) -> None:
     """Gather a grid and every number of its runs in results/<scale>, and write verdicts.csv."""
     from refblend.study.design.grid import read_grid, write_grid
-    from refblend.study.report.build import Archive
+    from refblend.study.report.build import Archive, Place
     from refblend.study.runs.collect import collect, copy_quality, write_collected
 
-    out = RESULTS / scale
+    place = Place.of(scale)
+    out = place.results
     frame = read_grid(grid or out / "grid.tsv")
     collected = collect(frame, scale, RUNS)
     write_grid(frame, out / "grid.tsv")
     write_collected(collected, out)
     circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
-    copy_quality(MODELS / scale, circumstances, out)
+    copy_quality(place.models, circumstances, out)
     typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
-    typer.echo(str(Archive.read(_place(scale)).write_verdicts()))
+    typer.echo(str(Archive.read(place).write_verdicts()))
 
 
-@app.command(epilog=_example("redraw --scale cpu --out redrawn"))
+@app.command(epilog=example("study redraw --scale cpu --out redrawn"))
 def redraw(scale: Scale, names: Names = None, out: OutFolder = None) -> None:
     """Write all tables, figures and reports anew from the archive, without any run or model."""
-    from refblend.study.report.build import REPORTS, Archive
+    from refblend.study.report.build import REPORTS, Archive, Place
 
     show = step_progress("reports", len(names or REPORTS) + 1)
-    for done, written in enumerate(Archive.read(_place(scale)).redraw(names or (), out), 1):
+    for done, written in enumerate(Archive.read(Place.of(scale)).redraw(names or (), out), 1):
         show(done, str(written))
 
 
-@app.command(epilog=_example("recommend M3 --scale cpu --out recommended"))
+@app.command(epilog=example("study recommend M3 --scale cpu --out recommended"))
 def recommend(
     scale: Scale,
     experiments: Annotated[
-        list[str] | None, typer.Argument(help="Names; none: all that declare regimes.")
+        list[str] | None, Argument(help="Names; none: all with regimes.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write.")] = PARAMS / "recommended",
+    out: Annotated[Path, Option(help="Folder to write.")] = PARAMS / "recommended",
 ) -> None:
     """Write what experiments recommend, <regime>.yaml each, to be added with --config."""
-    from refblend.study.report.build import Archive
+    from refblend.study.report.build import Archive, Place
 
-    for path in Archive.read(_place(scale)).recommend(experiments or (), out):
+    for path in Archive.read(Place.of(scale)).recommend(experiments or (), out):
         typer.echo(str(path))
 
 
-@app.command(epilog=_example("power results/cpu/m2/tables/per_seed.csv noisy_entropy"))
+@app.command(epilog=example("study power results/cpu/m2/tables/per_seed.csv noisy_entropy"))
 def power(
-    runs: Annotated[Path, typer.Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
-    experiments: Annotated[list[str], typer.Argument(help="Names of files of params/study.")],
-    scale: Annotated[
-        names.Scale, typer.Option(help="The scale whose declared seeds are shown.")
-    ] = "cpu",
+    runs: Annotated[Path, Argument(help="Table of earlier runs, e.g. per_seed.csv.")],
+    experiments: Annotated[list[str], Argument(help="Names of files of params/study.")],
+    scale: Annotated[names.Scale, Option(help="The scale whose declared seeds are shown.")] = "cpu",
     effect: Annotated[
         float | None,
-        typer.Option(min=1e-6, max=1e6, help="Smallest difference of interest; default: theirs."),
+        Option(min=1e-6, max=1e6, help="Smallest difference of interest; default: theirs."),
     ] = None,
-    target: Annotated[float, typer.Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8,
+    target: Annotated[float, Option(min=0.01, max=0.99, help="Power wanted.")] = 0.8,
 ) -> None:
     """Seeds that experiments' contrasts take, from the variance of earlier runs.
 
@@ -223,9 +208,9 @@ def _number(value: float) -> str:
 
 
 def plan(
-    experiments: Annotated[list[str], typer.Argument(help="Names, e.g. M1.")],
+    experiments: Annotated[list[str], Argument(help="Names, e.g. M1.")],
     scale: Scale,
-    slots: Annotated[int, typer.Option(min=1, help="Cores, one per run, or GPUs.")],
+    slots: Annotated[int, Option(min=1, help="Cores, one per run, or GPUs.")],
 ) -> None:
     """Estimate the cost of a study from the finished runs of results/<scale>, the newest first."""
     from tabulate import tabulate

@@ -52,6 +52,11 @@ class Place:
     models: Path
     params: Path = Path("params")
 
+    @classmethod
+    def of(cls, scale: str) -> "Place":
+        """That of a scale below the current directory."""
+        return cls(scale, Path("results", scale), Path("models", scale))
+
 
 def write_report(
     place: Place, name: str, collected: Collected, out: Path, values: pd.DataFrame | None = None
