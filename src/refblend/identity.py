@@ -180,8 +180,12 @@ class RunIdentity:
     @property
     def digest(self) -> str:
         """One hash over what determines the run's numbers; paths and times do not count."""
+        leaves = flatten(self.config)
+        determining = {k: leaves[k] for k in leaves if not (_is_observing(k) or k in BY_CONTENT)}
+        if self.fixed_length:
+            determining[TOTAL_STEPS] = self.total_steps
         parts = {
-            "config": self._determining(),
+            "config": determining,
             "data": list(self.data.values()),
             "models": list(self.models.values()),
             "prompts": self.prompts,
@@ -232,14 +236,6 @@ class RunIdentity:
         if (old.tree, old.changes) != (new.tree, new.changes):
             found.append(Difference("source", str(old), str(new), "tree"))
         return found
-
-    def _determining(self) -> dict[str, Any]:
-        leaves = {
-            key: value
-            for key, value in flatten(self.config).items()
-            if not _is_observing(key) and key not in BY_CONTENT
-        }
-        return leaves | ({TOTAL_STEPS: self.total_steps} if self.fixed_length else {})
 
 
 def reads_total_steps(config: RefblendConfig) -> bool:

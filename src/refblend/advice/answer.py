@@ -1,7 +1,6 @@
 """The answer: should this reward be blended with this judge's score, where and how much?"""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -143,6 +142,9 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
     labelled = int((sums.truth > 0).sum())
     needed = None if decided != "undecided" else _needed(samples, gains, lows, highs, best)
     map_gain, map_low, map_high = _headroom(samples, sums, counts, norm_by_std)
+    bands = [point, *np.nanquantile(drawn, [0.025, 0.975], axis=0)]
+    by_kind = zip(*(values.reshape(len(kinds), -1).tolist() for values in bands), strict=True)
+    curves = [Curve(*kind, list(WEIGHTS), *own) for kind, own in zip(kinds, by_kind, strict=True)]
     return Advice(
         verdict=decided,
         sentence=_sentence(decided, blends[best], gain, (low, float(np.nanmax(highs))), needed),
@@ -166,7 +168,7 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
         map_gain_low=map_low,
         map_gain_high=map_high,
         prompts_needed=needed,
-        curves=_curves(kinds, point, drawn),
+        curves=curves,
     )
 
 
@@ -292,16 +294,6 @@ def _headroom(
     terminal = slice(0, len(WEIGHTS))
     constants = PromptSums(constant.cross[terminal], constant.own[terminal], constant.truth)
     return map_headroom(constants, samples.sums(maps, norm_by_std), counts)
-
-
-def _curves(kinds: Sequence[tuple[str, str]], point: Array, drawn: Array) -> list[Curve]:
-    low, high = np.nanquantile(drawn, [0.025, 0.975], axis=0)
-    curves = []
-    for number, (placement, groups) in enumerate(kinds):
-        here = slice(number * len(WEIGHTS), (number + 1) * len(WEIGHTS))
-        values = [part[here].tolist() for part in (point, low, high)]
-        curves.append(Curve(placement, groups, list(WEIGHTS), *values))
-    return curves
 
 
 def _shown(value: float | None) -> str:

@@ -181,8 +181,6 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
 
     source = text(record, "data_source", "data_source")
     prompt = record.get("prompt")
-    if prompt is None:
-        raise fail("prompt", "is null")
     if not isinstance(prompt, list) or not prompt:
         raise fail("prompt", "is not a non-empty list of {role, content}")
     messages = []
@@ -199,7 +197,7 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
         raise fail("prompt", "ends with the message of an assistant, the actor's part")
     reward = record.get("reward_model")
     if not isinstance(reward, dict):
-        raise fail("reward_model", "is null" if reward is None else "is not an object")
+        raise fail("reward_model", "is not an object")
     truth = reward.get("ground_truth")
     if isinstance(truth, int | float | Decimal) and not isinstance(truth, bool):
         if not math.isfinite(truth):

@@ -26,8 +26,9 @@ _SECONDS = 5
 """Time limit of one parse or comparison; what takes longer, such as a tower of powers, is wrong."""
 
 
-_PERCENT = "upsilon"
-"""The symbol that a percent sign becomes for the parser: 1 or 1/100, as the other side needs it."""
+_PERCENT, _PERCENT_TEXT = "upsilon", r"\\upsilon "
+"""The symbol that a percent sign becomes for the parser: 1 or 1/100, as the other side needs it;
+and what is written for it, as a regular expression's replacement."""
 _PERCENT_SIGN = re.compile(r"\s*(?:\\?%|\\(?:text|mbox|mathrm)\{\s*percent\s*\})|\s+percent\b")
 _FORMULA = re.compile(r"(?<!\\)\$.*?(?<!\\)\$", re.DOTALL)
 _EXPONENT = re.compile(r"(?<![\w.\\])(?:\d+\.?\d*|\.\d+)[eE][-+]?\d{1,3}(?![\w.]*\w)")
@@ -69,11 +70,7 @@ def extract_boxed(text: str) -> str | None:
 
 def _boxed(answer: str) -> str:
     answer = re.sub(r"(?<!\\)[.,;:]\s*$", "", answer.replace(r"\varnothing", r"\emptyset"))
-    return rf"$\boxed{{{_PERCENT_SIGN.sub(_percent, answer)}}}$"
-
-
-def _percent(_: re.Match[str]) -> str:
-    return rf"\{_PERCENT} "
+    return rf"$\boxed{{{_PERCENT_SIGN.sub(_PERCENT_TEXT, answer)}}}$"
 
 
 def _equal(text: str, ground_truth: str) -> float:
@@ -186,7 +183,7 @@ def _parse(text: str) -> list[Any]:
 
     _check_parser()
     text = _EXPONENT.sub(lambda number: format(Decimal(number[0]), "f"), text)
-    text = _FORMULA.sub(lambda formula: _PERCENT_SIGN.sub(_percent, formula[0]), text)
+    text = _FORMULA.sub(lambda formula: _PERCENT_SIGN.sub(_PERCENT_TEXT, formula[0]), text)
     parsed: list[Any] = parse(text.replace(r"\%", "%"), parsing_timeout=_SECONDS)
     return parsed
 

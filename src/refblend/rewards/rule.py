@@ -10,7 +10,8 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from refblend.config.root import CustomRewardFunctionConfig, RewardConfig
@@ -29,24 +30,10 @@ _ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 
 @dataclass(frozen=True)
 class CustomReward:
-    """The user's function, its name for messages and its fixed keyword arguments."""
+    """The user's function, with its fixed keyword arguments, and its name for messages."""
 
     name: str
     function: Callable[..., Any]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(
-        self, data_source: str, solution_str: str, ground_truth: str, extra_info: dict[str, Any]
-    ) -> RewardResult:
-        """Score one response; RewardError if the function's result is unusable."""
-        value = self.function(
-            data_source=data_source,
-            solution_str=solution_str,
-            ground_truth=ground_truth,
-            extra_info=extra_info,
-            **self.kwargs,
-        )
-        return _as_result(value, self.name)
 
 
 def load_custom_reward(config: CustomRewardFunctionConfig) -> CustomReward | None:
@@ -64,7 +51,7 @@ def load_custom_reward(config: CustomRewardFunctionConfig) -> CustomReward | Non
         ) from error
     except ValueError:  # a built-in function without a signature: the first call will tell
         pass
-    return CustomReward(name, function, config.reward_kwargs)
+    return CustomReward(name, partial(function, **config.reward_kwargs))
 
 
 def _as_result(value: Any, name: str) -> RewardResult:
@@ -167,7 +154,9 @@ class RuleReward:
         Whatever the function raises comes through.
         """
         if self.custom is not None:
-            return self.custom(data_source, solution_str, ground_truth, dict(extra_info or {}))
+            values = (data_source, solution_str, ground_truth, dict(extra_info or {}))
+            given = dict(zip(_ARGUMENTS, values, strict=True))
+            return _as_result(self.custom.function(**given), self.custom.name)
         if data_source not in RULES:
             raise ConfigError(
                 f"there is no rule reward for data_source {data_source!r}",
