@@ -21,9 +21,7 @@ def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
     Generation, rule reward (with ``reward.verifier``'s faults) and judge are those that training
     with this configuration would start with; the truth is the rule's accuracy. The prompts are
     drawn with the run's seed. Engine and judge run one after the other, in this process.
-
-    Raises:
-        RefblendError: data, model, rule or judge cannot be used.
+    RefblendError if data, model, rule or judge cannot be used.
     """
     if not config.use_judge:
         raise ConfigError(

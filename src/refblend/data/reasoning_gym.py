@@ -133,16 +133,10 @@ def make_splits(
     config: Mapping[str, Any],
     without: Collection[str] = (),
 ) -> dict[str, list[PromptRow]]:
-    """All splits of a task; no question is in two of them. DataError if there are too few.
+    """All splits of a task; no question is in two of them, or in ``without``.
 
-    Args:
-        gym: the server.
-        task: name of the task.
-        size: rows of the train split.
-        held_out: rows each of validation, test and sanity.
-        seed: of the problems.
-        config: the task's own options, e.g. ``{"min_terms": 2}``.
-        without: questions that no split may have.
+    Train has ``size`` rows, the others ``held_out`` each; ``config`` are the task's own options,
+    e.g. ``{"min_terms": 2}``. DataError if there are too few questions.
     """
     sizes = {name: size if name == "train" else held_out for name in SPLITS}
     wanted = sum(sizes.values())

@@ -30,12 +30,9 @@ def under(key: str, **values: Any) -> list[str]:
 
 
 class Chain:
-    """The workers of a run and one batch, without Ray.
+    """The workers of a run and one batch, without Ray; model and rows are written to a folder.
 
-    Args:
-        folder: for model and rows.
-        device: ``cpu`` or ``cuda``.
-        tiny: a model of two million parameters in place of half a billion.
+    ``device`` is cpu or cuda; a ``tiny`` model has two million parameters, not half a billion.
     """
 
     prompts, answers, length = 8, 4, 64
@@ -95,8 +92,7 @@ class Chain:
     def train_step(self, step: int) -> float:
         """One step from rollout to weight push; the mean gap of log-probs before the update.
 
-        Raises:
-            AssertionError: engine and trainer do not hold the same weights.
+        AssertionError if engine and trainer do not hold the same weights.
         """
         sequences = self.rollout(step)
         rows = len(sequences)

@@ -44,14 +44,10 @@ def plan_study(
 
     ``resources`` is of :func:`read_resources`; ``gpus`` are those of a run of each arm. ``slots``
     are cores, one per run, or GPUs: at a time run as many as would if each needed those of the
-    largest.
+    largest. StudyError if an arm has no finished run, or not even one run fits.
 
-    Returns:
-        By arm its runs, hours, GiB and kWh of a run, and how many runs were measured; the totals.
-        What is unknown is NaN.
-
-    Raises:
-        StudyError: an arm has no finished run, or not even one run fits.
+    Returns by arm its runs, hours, GiB and kWh of a run, and how many runs were measured; and the
+    totals. What is unknown is NaN.
     """
     largest = max(gpus.values())
     places = slots // max(1, largest)

@@ -39,8 +39,7 @@ RECORDED_LENGTH = JUDGE_TOKENS = 64
 def stage_costs(record: Path = RECORD) -> dict[str, float]:
     """Seconds and tokens per second of the recorded stages, and millions of parameters.
 
-    Raises:
-        StudyError: the record lacks a row.
+    StudyError if the record lacks a row.
     """
     text = record.read_text(encoding="utf-8")
     patterns = {

@@ -20,11 +20,7 @@ from refblend.study.stats.power import (
 
 
 def read_runs(path: Path) -> pd.DataFrame:
-    """Read a table of runs such as ``per_seed.csv``.
-
-    Raises:
-        StudyError: it is no table of one row per run, with columns ``arm`` and ``seed``.
-    """
+    """A table such as ``per_seed.csv``; StudyError if it has no row per ``arm`` and ``seed``."""
     try:
         text = {"arm": str, "seed": str}
         table = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=["", "nan"])
@@ -47,14 +43,10 @@ def deviations(
 ) -> dict[str, float]:
     """How a measure varies over seeds, pooled over all arms that have two seeds or more.
 
-    ``values`` are those of :func:`read_runs`, from the file ``source``.
-
-    Returns:
-        ``paired``, of the differences to the baseline, seed by seed, where an arm has pairs; and
-        ``independent``, of one run's value.
-
-    Raises:
-        StudyError: the measure is no column of numbers, or the baseline has no two seeds.
+    ``paired`` is that of the differences to the baseline, seed by seed, where an arm has pairs;
+    ``independent`` that of one run's value. ``values`` are those of :func:`read_runs`, from the
+    file ``source``. StudyError: the measure is no column of numbers, or the baseline has no two
+    seeds.
     """
     if not is_numeric_dtype(values[measure]) or is_bool_dtype(values[measure]):
         raise StudyError(f"{source}: column {measure} has no numbers", "Give another table.")
@@ -93,13 +85,10 @@ def power_table(
     that the exact tests need to reach α at all. ``effect``: the smallest difference of interest
     instead of the declared one.
 
-    Returns:
-        One row per experiment, endpoint, margin and design, with the seeds that a difference and an
-        equivalence take, those declared (of the arm that has fewest; of pairs, common ones) and
-        ``least_detectable`` with these. None: no number is enough, or nothing varies.
-
-    Raises:
-        StudyError: no seeds at the scale, no contrast, or no runs of a baseline.
+    One row per experiment, endpoint, margin and design, with the seeds that a difference and an
+    equivalence take, those declared (of the arm that has fewest; of pairs, common ones) and
+    ``least_detectable`` with these. None: no number is enough, or nothing varies. StudyError: no
+    seeds at the scale, no contrast, or no runs of a baseline.
     """
     rows: list[dict[str, object]] = []
     for name, spec in experiments.items():

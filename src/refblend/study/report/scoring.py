@@ -38,11 +38,7 @@ TITLES = {"D1": "D1: prompt", "D2": "D2: new tokens", "D3": "D3: clipping"}
 
 
 def read_tables(results: Path, models: Path) -> Tables:
-    """All tables of the measurements of a scale.
-
-    Raises:
-        StudyError: a file is missing, is not JSON, or is not the report of that command.
-    """
+    """All tables of a scale's measurements; StudyError if a file is missing, or no report."""
     measured = {}
     for name, key in (("robustness", "arms"), ("attacks", "attacks")):
         path = results / "scoring" / "measurements" / f"{name}.json"

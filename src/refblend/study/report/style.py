@@ -167,9 +167,7 @@ def value_limits(
 
     Student's interval of two seeds is nine times their standard deviation: an axis that held it
     would show nothing else. Bounds count up to :data:`REACH` spans of the seeds beyond these.
-
-    Returns:
-        Null without a value: the axis is left as it is.
+    None without a value: the axis is left as it is.
     """
     values = np.asarray(list(seeds), dtype=np.float64)
     values = values[np.isfinite(values)]

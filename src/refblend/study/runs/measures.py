@@ -79,11 +79,9 @@ def course(run: pd.DataFrame, names: Sequence[str]) -> pd.Series:
 
 
 def run_measures(collected: Collected) -> pd.DataFrame:
-    """Every measure of every finished run.
+    """Every measure of every finished run: arm, seed, measure, value.
 
-    Returns:
-        Columns arm, seed, measure, value; a measure that a run does not have (a judge's if there is
-        no judge) has no row.
+    A measure that a run does not have (a judge's if there is no judge) has no row.
     """
     metrics = collected.counted_metrics
     right, score = series(metrics, "critic/acc/mean"), series(metrics, "critic/score/mean")
