@@ -102,8 +102,8 @@ def test_tolerances_seeds_a_job_and_models_are_parameters(project: Path) -> None
 
 
 def test_a_block_of_a_series_holds_four_seeds_of_every_arm(project: Path) -> None:
-    counts, text = planned(project, "runs/cpu/_blocks/sparse_drgrpo/2.done")
-    arms = load_experiment(project / "params" / "study" / "sparse_drgrpo.yaml").arms
+    counts, text = planned(project, "runs/cpu/_blocks/noisy_dose/2.done")
+    arms = load_experiment(project / "params" / "study" / "noisy_dose.yaml").arms
     assert counts["train"] == counts["test_accuracy"] == len(arms)
     assert text.count("--seeds 205,206,207,208 ") == len(arms)
 
