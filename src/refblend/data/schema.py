@@ -153,14 +153,11 @@ def _read_jsonl(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             record = parse_json(line)
+            if not isinstance(record, dict):
+                raise MalformedError(f"{show(record)} is no object")
         except MalformedError as error:
-            raise DataError(
-                f"{path} line {number} is not JSON ({error})", "Fix or remove the line."
-            ) from error
-        if not isinstance(record, dict):
-            raise DataError(
-                f"{path} line {number} is not a JSON object", "Write one object per line."
-            )
+            told = f"{path} line {number} is not JSON of a row ({error})"
+            raise DataError(told, "Fix or remove the line.") from error
         records.append(record)
     return records
 

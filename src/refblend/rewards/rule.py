@@ -173,11 +173,11 @@ class RuleReward:
         where = f"the row with index {row.index} of {row.data_source}"
         try:
             return self(row.data_source, response, row.ground_truth, row.extra_info)
-        except RewardError as error:
-            told = f"{where}: {error.reason} (the response was {show(response)})"
-            raise RewardError(told, error.remedy) from error
         except RefblendError as error:
-            raise type(error)(f"{where}: {error.reason}", error.remedy) from error
+            told = f"{where}: {error.reason}"
+            if isinstance(error, RewardError):
+                told += f" (the response was {show(response)})"
+            raise type(error)(told, error.remedy) from error
         except Exception as error:  # the user's own code may raise anything
             name = f"{CONFIG_KEY}={self.custom.name!r}" if self.custom else "the rule"
             raise RewardError(

@@ -113,8 +113,8 @@ def forest(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     width = (2 if len(facets) > 1 else 1.4) * plot.COLUMN
     figure, axes = plot.panels(len(facets), len(facets), figsize=(width, rooms))
     for axis, (level, arms) in zip(axes, facets.items(), strict=False):
-        marks = []
-        for place, arm in enumerate(arm for arm in arms if arm in rows.index):
+        marks, shown = [], [arm for arm in arms if arm in rows.index]
+        for place, arm in enumerate(shown):
             row = rows.loc[arm]
             bars = [
                 (row[f"{kind}_low"], row[f"{kind}_high"], width)
@@ -128,7 +128,6 @@ def forest(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
             style: dict[str, Any] = {"va": "center", "fontsize": "x-small", "color": plot.INK}
             style["transform"] = axis.get_yaxis_transform()
             axis.text(1.03, place, f"n = {len(gain)}", **style)
-        shown = [arm for arm in arms if arm in rows.index]
         plot.categories(axis, [words(arm) for arm in shown], fontsize="x-small")
         plot.draw_marks(axis, marks)
         axis.xaxis.set_major_locator(MaxNLocator(3 if len(facets) > 1 else 5))

@@ -72,7 +72,10 @@ def headline(study: Study, table: pd.DataFrame) -> pd.DataFrame:
             "difference": difference_of(row),
         }
         for measure, name in ACCURACIES.items():
-            cells[name] = plus_minus(_difference(study, row, measure), signed=True)
+            values = study.wide(row["experiment"], measure)
+            runs = Contrast(values[row["treated"]], values[row["reference"]], row["margin"])
+            found = interval_of(*runs.runs(row["paired"]), row["paired"], 1 - row["alpha"])
+            cells[name] = plus_minus(found, signed=True)
         rows.append(cells)
     return pd.DataFrame(rows)
 
@@ -95,13 +98,6 @@ def difference_of(row: Mapping[Any, Any]) -> str:
     """The difference of a verdict with half its interval."""
     found = Interval(row["estimate"], row["low"], row["high"], row["n"])
     return plus_minus(found, signed=True)
-
-
-def _difference(study: Study, row: Mapping[Any, Any], measure: str) -> Interval:
-    """A contrast's difference by another measure, paired or not as its verdict is."""
-    values = study.wide(row["experiment"], measure)
-    runs = Contrast(values[row["treated"]], values[row["reference"]], row["margin"])
-    return interval_of(*runs.runs(row["paired"]), row["paired"], 1 - row["alpha"])
 
 
 def decided_at(table: pd.DataFrame, measure: str) -> dict[tuple[str, str], str]:
