@@ -85,6 +85,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
 
 
 ROLLOUT = "actor_rollout_ref.rollout"
+JUDGE = f"{QUALITY}.scoring"
 REWARD = "reward.custom_reward_function"
 ADAPTER = f"actor_rollout_ref.model.lora_rank=3; {ROLLOUT}.lora=adapter"
 REFERENCE = f"{QUALITY}.enable=true; {QUALITY}.scoring.kind=reference"
@@ -128,6 +129,14 @@ WRONG_VALUES = {
     ),
     f"{ROLLOUT}.lora=adapter": "rank from 1 to 512",
     f"{ADAPTER}; {ROLLOUT}.name=hf": "rollout.name is hf",
+    f"{ROLLOUT}.name=hf; {ROLLOUT}.engine_kwargs.x=2": f"{ROLLOUT}.engine_kwargs is for vLLM",
+    f"{ROLLOUT}.name=hf; {ROLLOUT}.sleep=true; {ROLLOUT}.num_gpus=1": f"{ROLLOUT}.sleep is for",
+    f"{JUDGE}.kind=hf; {JUDGE}.engine_kwargs.x=2": f"{JUDGE}.engine_kwargs … engine is hf",
+    f"{ROLLOUT}.enable_chunked_prefill=true": f"set {ROLLOUT}.num_gpus.",
+    f"{JUDGE}.enable_chunked_prefill=true": f"{JUDGE}.enable_chunked_prefill=true without a GPU",
+    "trainer.critic_warmup=5": "critic_warmup=5 keeps the actor as it is",
+    "trainer.resume_from_path=runs/x": "is not used with resume_mode=auto",
+    "trainer.drift_guard.stop=true; data.sanity_files=[]": "watches the sanity set",
     f"{REFERENCE}; {QUALITY}.scoring.model_path=models/judge": "Leave model_path out",
     f"{ADAPTER}; {REFERENCE}; {QUALITY}.scoring.model_path=null": "max_model_len has no effect",
 }

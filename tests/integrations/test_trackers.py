@@ -79,7 +79,7 @@ def test_mlflow_in_a_local_database(run_dir: Path, monkeypatch: pytest.MonkeyPat
             return store.execute(query).fetchall()
 
         (run,) = rows("select run_uuid, name, status, artifact_uri from runs")
-        assert run[:3] == (known["mlflow"], "a/b", "FINISHED")
+        assert run[:3] == (known["mlflow"], f"{run_dir.parent.name}/{run_dir.name}", "FINISHED")
         assert ("blends",) in rows("select name from experiments")
         curve = "select step, value from metrics where key = 'critic/score/mean' order by step"
         assert rows(curve) == [(n, n / 8) for n in range(1, STEPS + 1)]

@@ -18,7 +18,7 @@ steps = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().sp
 
 
 def show(start: int, end: int) -> None:
-    context = TrackerContext(run_dir, len(steps), start, "a/b", settings)
+    context = TrackerContext(run_dir, len(steps), start, settings)
     with Trackers([name, "jsonl"], context) as trackers:
         for line in steps[start:end]:
             metrics = {k: v for k, v in line.items() if k != "step"}

@@ -20,7 +20,7 @@ def advance(state: RunState) -> list[int]:
     prompts = state.sampler.next_batch()
     state.kl_controller.update(0.4, n_steps=8)
     state.drift.check({"val-core/refblend/sanity/acc/mean@1": 0.9})
-    state.invalid_guard.update([JudgeResult(0.5, False, "error"), JudgeResult(0.7, True, "text")])
+    state.invalid_window.update([JudgeResult(0.5, False, "error"), JudgeResult(0.7, True, "text")])
     state.lost_updates.update("actor", True)
     state.step += 1
     return prompts

@@ -213,12 +213,40 @@ class RefblendConfig(Section):
                     f"{name}.ppo_mini_batch_size={mini} is larger than data.train_batch_size="
                     f"{self.data.train_batch_size}: lower it"
                 )
+        if self.trainer.drift_guard.stop and not self.data.sanity_files:
+            yield (
+                "trainer.drift_guard.stop watches the sanity set, and this run has none: name "
+                "data.sanity_files, or set it to false"
+            )
+        yield from self._misfits_of_engines()
         yield from self._misfits_of_estimator()
         yield from self._misfits_of_lora()
         yield from self._misfits_of_judge()
 
+    def _misfits_of_engines(self) -> Iterator[str]:
+        rollout, scoring = self.actor_rollout_ref.rollout, self.algorithm.ref_quality_score.scoring
+        engines: list[tuple[str, str, EngineConfig]]
+        engines = [("actor_rollout_ref.rollout", rollout.name, rollout)]
+        if self.use_judge:
+            engines.append((SCORING_KEY, scoring.engine, scoring))
+        for section, kind, engine in engines:
+            if engine.enable_chunked_prefill and not engine.num_gpus:
+                yield (
+                    f"{section}.enable_chunked_prefill=true without a GPU: on the CPU a prompt "
+                    f"that vLLM splits loses its seed: leave it out, or set {section}.num_gpus"
+                )
+            if kind != "vllm" and (engine.engine_kwargs or (engine.sleep and engine.num_gpus)):
+                key = "engine_kwargs" if engine.engine_kwargs else "sleep"
+                yield f"{section}.{key} is for vLLM, and the engine is {kind}: leave it out"
+
     def _misfits_of_estimator(self) -> Iterator[str]:
         estimator = self.algorithm.adv_estimator
+        if self.trainer.critic_warmup and not self.use_critic:
+            yield (
+                f"trainer.critic_warmup={self.trainer.critic_warmup} keeps the actor as it is "
+                "while a critic learns, and this run has none: set it to 0, or choose an estimator "
+                "with a critic, such as gae"
+            )
         if estimator == "gae" and self.critic.enable is False:
             yield "algorithm.adv_estimator=gae needs a critic: set critic.enable=null or true"
         quality, key = self.algorithm.ref_quality_score, "algorithm.ref_quality_score"

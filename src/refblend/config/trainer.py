@@ -90,6 +90,11 @@ class TrainerConfig(Section):
     def _misfits(self) -> Iterator[str]:
         if self.keep_best and self.save_freq == 0:
             yield "keep_best is true, but save_freq=0 saves nothing: set save_freq to -1 or more"
+        if self.resume_from_path and self.resume_mode != "resume_path":
+            yield (
+                f"resume_from_path is not used with resume_mode={self.resume_mode}: set "
+                "resume_mode=resume_path, or leave the path out"
+            )
 
 
 PoolStrategy = Literal["pack", "spread", "strict_pack"]

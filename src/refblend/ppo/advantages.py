@@ -129,16 +129,12 @@ def compute_rloo_outcome_advantage(
 def compute_reinforce_plus_plus_outcome_advantage(
     token_level_rewards: Tensor, response_mask: Tensor, gamma: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """REINFORCE++ (arXiv 2501.03262): G_t = r_t + γ·G_{t+1}, whitened over the batch."""
-    rewards = masked_fill(token_level_rewards, response_mask)
-    selected = response_mask.bool()
-    returns = torch.zeros_like(rewards)
-    running = torch.zeros_like(rewards[:, 0])
-    for t in range(rewards.shape[1] - 1, -1, -1):
-        running = torch.where(selected[:, t], rewards[:, t] + gamma * running, running)
-        returns[:, t] = running
-    returns = masked_fill(returns, response_mask)
-    return masked_whiten(returns, response_mask), returns
+    """REINFORCE++ (arXiv 2501.03262): G_t = r_t + γ·G_{t+1}, whitened over the batch.
+
+    That is GAE with V = 0 and λ = 1.
+    """
+    nothing = torch.zeros_like(token_level_rewards)
+    return compute_gae_advantage_return(token_level_rewards, nothing, response_mask, gamma)
 
 
 @torch.no_grad()

@@ -43,20 +43,17 @@ def masked_mean(values: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     return masked_sum(values, mask, dim) / count.clamp(min=1)
 
 
-def masked_var(values: Tensor, mask: Tensor) -> Tensor:
-    """Unbiased variance over all selected positions, two or more; a scalar."""
+def masked_whiten(values: Tensor, mask: Tensor) -> Tensor:
+    """(x − μ)·rsqrt(σ² + 1e-8) over the selected positions, two or more, 0 elsewhere; (B, T).
+
+    σ² is the unbiased variance.
+    """
     count = mask.bool().sum()
     if int(count) < 2:
         raise ValueError(
             f"the variance needs at least two response tokens, but the mask selects {int(count)}"
         )
-    centred = masked_fill(values, mask) - masked_mean(values, mask)
-    return masked_mean(centred.square(), mask) * count / (count - 1)
-
-
-def masked_whiten(values: Tensor, mask: Tensor) -> Tensor:
-    """(x − μ)·rsqrt(var + 1e-8) over the selected positions, two or more, 0 elsewhere; (B, T)."""
     exact = values.double()  # in float32, equal values far from 0 would differ from their mean
-    mean = masked_mean(exact, mask)
-    whitened = (masked_fill(exact, mask) - mean) * torch.rsqrt(masked_var(exact, mask) + 1e-8)
-    return masked_fill(whitened, mask).to(upcast(values).dtype)
+    centred = masked_fill(exact, mask) - masked_mean(exact, mask)
+    variance = masked_mean(centred.square(), mask) * count / (count - 1)
+    return masked_fill(centred * torch.rsqrt(variance + 1e-8), mask).to(upcast(values).dtype)

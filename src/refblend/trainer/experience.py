@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from refblend.config import RefblendConfig
+from refblend.data.schema import PromptRow
 from refblend.errors import TrainingError
 from refblend.ppo.correction import mismatch_metrics
 from refblend.rewards.alignment import cosine_similarity
 from refblend.rewards.imperfect import imperfect_rewards, partial_credit
-from refblend.rewards.result import RewardResult
 from refblend.rewards.rule import RuleReward
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.scoring.result import InvalidRateGuard, JudgeResult
@@ -101,7 +101,6 @@ class ExperienceCollector:
         quality = config.algorithm.ref_quality_score
         self._overlap = quality.scoring.overlap
         self._oracle = quality.enable and quality.scoring.control == "oracle"
-        self._n = config.actor_rollout_ref.rollout.n
 
     def collect(
         self, prompts: PromptBatch, rollout: Rollout, step: int, record: StepRecord
@@ -112,23 +111,31 @@ class ExperienceCollector:
         ScoringError if too many of its scores are invalid.
         """
         workers, sequences, rows = self.workers, rollout.sequences, len(prompts.rows)
-        greedy_texts = rollout.greedy.texts if rollout.greedy else []
-        judging = self._compute_ref_quality_score(prompts, rollout.texts, greedy_texts, step)
+        greedy = rollout.greedy.texts if rollout.greedy else []
+        asked, texts = [*prompts.rows], [*rollout.texts, *greedy]
+        places = list(zip(prompts.uids, prompts.sample_index, strict=True))
+        if greedy:  # one response per prompt, which counts as its sample n
+            n = self.config.actor_rollout_ref.rollout.n
+            asked += prompts.rows[::n]
+            places += [(uid, n) for uid in prompts.uids[::n]]
+        judging = self._compute_ref_quality_score(asked, texts, places, step)
         judged = None if self._overlap else self._judge_results(judging, step, record)
         old = workers.forward(ACTOR, "compute_log_prob", sequences)
         values = workers.forward(CRITIC, "compute_values", sequences)
         ref = workers.forward(REFERENCE, "compute_log_prob", sequences)
         with record.timed("reward"):
-            asked = [*prompts.rows, *(self._once(prompts.rows) if greedy_texts else [])]
-            results = self.reward.of_rows(asked, [*rollout.texts, *greedy_texts])
+            results = self.reward.of_rows(asked, texts)
         accuracy = [result.accuracy(self.reward.method) for result in results]
         if self._oracle:
-            solutions = [row.solution for row in prompts.rows]
-            solutions += self._once(solutions) if greedy_texts else []
-            judged = _partial_credit([*rollout.texts, *greedy_texts], solutions, accuracy)
+            judged = [
+                JudgeResult(partial_credit(text, row.solution, right), True, "oracle")
+                for text, row, right in zip(texts, asked, accuracy, strict=True)
+            ]
         elif self._overlap:
             judged = self._judge_results(judging, step, record)
-        rule = self._imperfect(prompts, results, step)
+        verifier, seed = self.config.reward.verifier, self.config.trainer.seed
+        scores = [result.score for result in results]
+        rule = imperfect_rewards(verifier, scores, places, step, seed)
         experience = Experience(
             rule=torch.tensor(rule[:rows]),
             accuracy=torch.tensor(accuracy[:rows]),
@@ -136,29 +143,26 @@ class ExperienceCollector:
             old=LogProbs(*_joined(old, rows)),
             reference=_joined(ref, rows)[0],
             values=_joined(values, rows)[0],
-            greedy_rule=torch.tensor(rule[rows:]) if greedy_texts else None,
+            greedy_rule=torch.tensor(rule[rows:]) if greedy else None,
             greedy_quality=judged and judged[rows:],
             alignment=self._alignment(prompts, rollout),
         )
         waits = {"old_log_prob": old, "ref": ref, "values": values, "ref_quality_score": judging}
         record.seconds |= {name: wait.seconds for name, wait in waits.items() if wait}
-        threshold = self.config.algorithm.rollout_correction.threshold
-        mask = rollout.response_mask
         record.metrics |= mismatch_metrics(
-            rollout.log_probs, experience.old.log_probs, mask, threshold
+            rollout.log_probs,
+            experience.old.log_probs,
+            rollout.response_mask,
+            self.config.algorithm.rollout_correction.threshold,
         )
         return experience
 
     def _compute_ref_quality_score(
-        self, prompts: PromptBatch, texts: list[str], greedy: list[str], step: int
+        self, rows: list[PromptRow], texts: list[str], places: list[tuple[int, int]], step: int
     ) -> SplitCall | None:
         """Launch the judge on all responses; None when no judge runs."""
-        questions = [row.question for row in prompts.rows]
-        questions += self._once(questions) if greedy else []
-        run = self.config.trainer.seed
-        places = self._places(prompts, len(greedy))
-        seeds = [derive_seed(run, "judge", step, uid, k) for uid, k in places]
-        return self.workers.judge_responses(questions, [*texts, *greedy], seeds)
+        seeds = [derive_seed(self.config.trainer.seed, "judge", step, *place) for place in places]
+        return self.workers.judge_responses([row.question for row in rows], texts, seeds)
 
     def _judge_results(
         self, judging: SplitCall | None, step: int, record: StepRecord
@@ -182,32 +186,7 @@ class ExperienceCollector:
         ]
         return cosine_similarity(*(_joined(p, len(gold))[0] for p in pending))
 
-    def _imperfect(
-        self, prompts: PromptBatch, results: list[RewardResult], step: int
-    ) -> list[float]:
-        """Training rewards of samples and greedy responses, with the verifier's faults."""
-        config, scores = self.config, [result.score for result in results]
-        places = self._places(prompts, len(results) - len(prompts.rows))
-        return imperfect_rewards(config.reward.verifier, scores, places, step, config.trainer.seed)
-
-    def _places(self, prompts: PromptBatch, greedy: int) -> list[tuple[int, int]]:
-        """(prompt, sample) of every response; a greedy one is sample n of its prompt."""
-        places = list(zip(prompts.uids, prompts.sample_index, strict=True))
-        return places + ([(uid, self._n) for uid in self._once(prompts.uids)] if greedy else [])
-
-    def _once(self, values: list[Any]) -> list[Any]:
-        """One value per prompt of a list with one per sample."""
-        return values[:: self._n]
-
 
 def _joined(call: Future | None, rows: int) -> tuple[Any, ...]:
     """The matrices of a pass over all rows; a single None where no such role runs."""
     return merge_shards(call.results(), rows) if call else (None,)
-
-
-def _partial_credit(
-    texts: list[str], solutions: list[str], accuracy: list[float]
-) -> list[JudgeResult]:
-    """What the oracle says of each response."""
-    rows = zip(texts, solutions, accuracy, strict=True)
-    return [JudgeResult(partial_credit(*row), True, "oracle") for row in rows]

@@ -21,7 +21,7 @@ from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_clean
 from refblend.numerics import training_purposes, versions
 from refblend.provenance import InputHashes, collect_provenance, finish, hash_inputs, read_previous
 from refblend.rewards.rule import reward_purposes
-from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, named_checkpoint
+from refblend.trainer.checkpoint import CheckpointManager, named_checkpoint
 from refblend.trainer.datasets import RunData
 from refblend.trainer.preflight import inputs_of, notices, planned_steps, preflight
 from refblend.trainer.replay import replay_of_seed, replayed_weights_of, with_replay
@@ -189,21 +189,17 @@ class _Run:
         energy = config.trainer.energy
         with EnergyMeter(config.trainer.country_iso_code) if energy else nullcontext() as meter:
             log = MetricsLog(run_dir / "metrics.jsonl")
-            begin = self._begin(prepared)
+            begin = prepared.checkpoint
+            if config.trainer.resume_mode == "resume_path":
+                begin = named_checkpoint(config.trainer.resume_from_path)
+                # Later ones are of an abandoned branch.
+                CheckpointManager(run_dir / "checkpoints").discard_after(begin.step)
             train_with_recovery(config, self.data, log, total_steps, stop, workers, begin)
         report = meter.report if meter else None
         write_json(path, finish(record, time.monotonic() - start, report))
         summary = summarise_run(run_dir, total_steps)
         write_json(run_dir / "summary.json", summary)
         return summary
-
-    def _begin(self, prepared: Prepared) -> CheckpointRef | None:
-        """The checkpoint to start from; later ones of an abandoned branch are removed."""
-        if self.config.trainer.resume_mode != "resume_path":
-            return prepared.checkpoint
-        named = named_checkpoint(self.config.trainer.resume_from_path)
-        CheckpointManager(self.directory / "checkpoints").discard_after(named.step)
-        return named
 
 
 def _failure(error: RefblendError) -> dict[str, Any]:

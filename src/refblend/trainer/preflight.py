@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from refblend.config import RefblendConfig
-from refblend.config.actor_rollout_ref import RolloutConfig
-from refblend.config.scoring import SCORING_KEY, ScoringConfig
+from refblend.config.scoring import SCORING_KEY
 from refblend.data.dataset import PromptDataset, PromptSampler
 from refblend.data.schema import PromptRow, read_rows
 from refblend.energy import carbon_intensity
@@ -47,8 +46,7 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     problems.note(_check_directory, Path(config.trainer.default_local_dir))
     problems.note(check_temporary)
     problems.note(check_trackers, config.trainer.logger)
-    problems.note(_check_effect, config)
-    problems.note(check_engines, config)
+    problems.note(_check_engine_kwargs, config)
     if config.trainer.energy:
         problems.note(carbon_intensity, config.trainer.country_iso_code)
     if config.trainer.resume_mode == "resume_path":
@@ -213,54 +211,16 @@ def _check_strategy(config: RefblendConfig) -> None:
     get_strategy(quality.strategy).weight(TRIED_ENTROPY, params, StepContext(1, 1))
 
 
-def check_engines(config: RefblendConfig) -> None:
-    """Refuse engine arguments that vLLM does not have, or that no vLLM would read."""
-    rollout, scoring = config.actor_rollout_ref.rollout, config.algorithm.ref_quality_score.scoring
-    engines: list[tuple[str, str, RolloutConfig | ScoringConfig]]
-    engines = [("actor_rollout_ref.rollout", rollout.name, rollout)]
+def _check_engine_kwargs(config: RefblendConfig) -> None:
+    """Refuse engine arguments that vLLM does not have."""
+    engines = {"actor_rollout_ref.rollout": config.actor_rollout_ref.rollout.engine_kwargs}
     if config.use_judge:
-        engines.append((SCORING_KEY, scoring.engine, scoring))
-    for section, kind, engine in engines:
-        given = engine.engine_kwargs
-        if engine.enable_chunked_prefill and not engine.num_gpus:
-            raise ConfigError(
-                f"{section}.enable_chunked_prefill=true without a GPU: on the CPU a prompt that "
-                "vLLM splits loses its seed",
-                f"Leave it out, or set {section}.num_gpus.",
-            )
-        if engine.sleep and engine.num_gpus and kind != "vllm":
-            raise ConfigError(
-                f"{section}.sleep=true is for vLLM, and the engine is {kind}", "Set it to false."
-            )
-        if given and kind != "vllm":
-            raise ConfigError(
-                f"{section}.engine_kwargs is for vLLM, and the engine is {kind}", "Leave it out."
-            )
+        engines[SCORING_KEY] = config.algorithm.ref_quality_score.scoring.engine_kwargs
+    for section, given in engines.items():
         if given:  # only then is vLLM's own list worth the seconds of its import
             from refblend.rollout.vllm_engine import check_engine_kwargs
 
             check_engine_kwargs(f"{section}.engine_kwargs", given)
-
-
-def _check_effect(config: RefblendConfig) -> None:
-    """Refuse trainer settings that would have no effect, or not the intended one."""
-    trainer = config.trainer
-    if trainer.critic_warmup and not config.use_critic:
-        raise ConfigError(
-            f"trainer.critic_warmup={trainer.critic_warmup} keeps the actor as it is while a "
-            "critic learns, and this run has none",
-            "Set it to 0, or choose an estimator with a critic, such as gae.",
-        )
-    if trainer.drift_guard.stop and not config.data.sanity_files:
-        raise ConfigError(
-            "trainer.drift_guard.stop watches the sanity set, and this run has none",
-            "Name data.sanity_files, or set it to false.",
-        )
-    if trainer.resume_from_path and trainer.resume_mode != "resume_path":
-        raise ConfigError(
-            f"trainer.resume_from_path is not used with resume_mode={trainer.resume_mode}",
-            "Set trainer.resume_mode=resume_path, or leave the path out.",
-        )
 
 
 def _check_solutions(config: RefblendConfig, train: PromptDataset) -> None:

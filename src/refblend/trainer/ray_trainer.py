@@ -64,7 +64,7 @@ class RayPPOTrainer:
         self.run_dir = Path(config.trainer.default_local_dir)
         self.seed = config.trainer.seed
         self.state = saving.RunState.initial(config, len(data.train))
-        self.collector = ExperienceCollector(config, data, workers, self.state.invalid_guard)
+        self.collector = ExperienceCollector(config, data, workers, self.state.invalid_window)
         self.estimator = get_advantage(config.algorithm.adv_estimator)
         self.replayed = replayed_weights_of(config, total_steps)
         self.record = step_metrics.StepRecord()

@@ -77,11 +77,10 @@ def train_with_recovery(
     checkpoints = CheckpointManager(
         run_dir / "checkpoints", config.trainer.max_ckpt_to_keep, config.trainer.keep_best
     )
-    label = f"{run_dir.parent.name}/{run_dir.name}"
     budget = RestartBudget(config.trainer.max_restarts)
     while True:
         begun = start.step if start else 0
-        context = TrackerContext(run_dir, total_steps, begun, label, config.resolved())
+        context = TrackerContext(run_dir, total_steps, begun, config.resolved())
         with Trackers(config.trainer.logger, context) as trackers:
             try:
                 with pool.workers(config, total_steps, budget, trackers.message) as workers:

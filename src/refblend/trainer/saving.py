@@ -34,7 +34,7 @@ class RunState:
     sampler: PromptSampler
     kl_controller: KLController
     drift: DriftGuard
-    invalid_guard: InvalidRateGuard
+    invalid_window: InvalidRateGuard
     lost_updates: LostUpdates = field(default_factory=LostUpdates)
     step: int = 0
     """The last finished step."""
@@ -55,13 +55,8 @@ class RunState:
         )
 
     def _parts(self) -> dict[str, Any]:
-        return {
-            "sampler": self.sampler,
-            "kl_controller": self.kl_controller,
-            "drift": self.drift,
-            "invalid_window": self.invalid_guard,
-            "lost_updates": self.lost_updates,
-        }
+        """Whatever has a state of its own."""
+        return {name: part for name, part in vars(self).items() if hasattr(part, "state_dict")}
 
     def state_dict(self) -> dict[str, Any]:
         """JSON values, independent of what happens later."""
@@ -160,25 +155,20 @@ def restore(
     outputs: RunOutputs, workers: WorkerSet, state: RunState, start: CheckpointRef | None
 ) -> None:
     """Continue from a checkpoint; None: begin at step 0."""
-    rollouts = outputs.log.path.parent / "rollouts"
+    begun = start.step if start else 0
     if start is None:
         outputs.log.truncate_after(-1)
-        _forget_rollouts(rollouts, 0)
-        return
-    saved = outputs.checkpoints.load_state(start)
-    state.load_state_dict(saved)
-    workers.load(start.path)
-    workers.push_weights(version=state.step)
-    outputs.trackers.message(f"resumed from step {state.step}")
-    outputs.log.truncate_after(state.step)
-    outputs.log.complete(state.step, saved["record"])
-    _forget_rollouts(rollouts, state.step)
-
-
-def _forget_rollouts(directory: Path, step: int) -> None:
-    """Remove the responses of later steps: another branch need not dump at the same ones."""
-    for path in directory.glob("*.jsonl"):
-        if path.stem.isdecimal() and int(path.stem) > step:
+    else:
+        saved = outputs.checkpoints.load_state(start)
+        state.load_state_dict(saved)
+        workers.load(start.path)
+        workers.push_weights(version=state.step)
+        outputs.trackers.message(f"resumed from step {state.step}")
+        outputs.log.truncate_after(state.step)
+        outputs.log.complete(state.step, saved["record"])
+    # Responses of later steps: another branch need not dump at the same ones.
+    for path in (outputs.log.path.parent / "rollouts").glob("*.jsonl"):
+        if path.stem.isdecimal() and int(path.stem) > begun:
             path.unlink()
 
 

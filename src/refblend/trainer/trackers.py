@@ -44,9 +44,13 @@ class TrackerContext:
     run_dir: Path
     total_steps: int
     start_step: int = 0
-    label: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The resolved configuration."""
+
+    @property
+    def label(self) -> str:
+        """The last two folders of the run's directory."""
+        return f"{self.run_dir.parent.name}/{self.run_dir.name}"
 
     @property
     def project(self) -> str:
@@ -56,7 +60,7 @@ class TrackerContext:
     @property
     def experiment(self) -> str:
         """``trainer.experiment_name``; the run's own label if there is none."""
-        return self.settings["trainer"]["experiment_name"] or self.label or self.run_dir.name
+        return self.settings["trainer"]["experiment_name"] or self.label
 
     def identity(self, tracker: str, new: Callable[[], str] = lambda: uuid.uuid4().hex) -> str:
         """The run's name at a tracker, made by ``new`` and kept for resumed runs."""
@@ -207,13 +211,8 @@ TRACKERS: dict[str, Callable[[TrackerContext], Tracker]] = {
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Refuse (ConfigError) names that are not in :data:`TRACKERS`, or whose package is missing."""
+    """Refuse (ConfigError) trackers whose package is missing."""
     for name in names:
-        if name not in TRACKERS:
-            raise ConfigError(
-                f"trainer.logger names the unknown tracker {name!r}",
-                f"Use any of {', '.join(sorted(TRACKERS))}.",
-            )
         if name in PACKAGES and importlib.util.find_spec(name) is None:
             told = f"trainer.logger names {name}, which is not installed"
             raise ConfigError(told, f"Run: pip install {name}")
@@ -238,12 +237,10 @@ class Trackers:
     """The trackers that ``trainer.logger`` names, as one; ResourceError names one that fails."""
 
     def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
-        names = list(dict.fromkeys(names))
-        check_trackers(names)
         self._run_dir = context.run_dir
         self._trackers: dict[str, Tracker] = {}
         try:
-            for name in names:
+            for name in dict.fromkeys(names):
                 with _named(name):
                     self._trackers[name] = TRACKERS[name](context)
         except BaseException as error:
