@@ -107,9 +107,7 @@ WRONG_VALUES = {
     f"{ROLLOUT}.name=sglang": "rollout.name … 'vllm'",
     "actor_rollout_ref.actor.ppo_mini_batch_size=64": "train_batch_size=8 … Lower it",
     "actor_rollout_ref.actor.use_dynamic_bsz=false": "ppo_micro_batch_size_per_gpu",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4": (
-        "ppo_micro_batch_size_per_gpu=4 has no effect … use_dynamic_bsz is true"
-    ),
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4": "while use_dynamic_bsz is false",
     f"{REWARD}.name=mine": "name has no effect without path … Set path to the function's file",
     f"{REWARD}.reward_kwargs={{bonus: 0.1}}": "reward_kwargs has no effect without path",
     "ray.address=foo": "ray.address: foo is not … HOST:PORT … or auto",
@@ -135,7 +133,8 @@ WRONG_VALUES = {
     f"{ROLLOUT}.enable_chunked_prefill=true": f"set {ROLLOUT}.num_gpus.",
     f"{JUDGE}.enable_chunked_prefill=true": f"{JUDGE}.enable_chunked_prefill=true without a GPU",
     "trainer.critic_warmup=5": "critic_warmup=5 keeps the actor as it is",
-    "trainer.resume_from_path=runs/x": "is not used with resume_mode=auto",
+    "trainer.resume_from_path=runs/x": "resume_mode is auto and resume_from_path runs/x",
+    "trainer.resume_mode=resume_path": "Set resume_mode=resume_path and a path",
     "trainer.drift_guard.stop=true; data.sanity_files=[]": "watches the sanity set",
     f"{REFERENCE}; {QUALITY}.scoring.model_path=models/judge": "Leave model_path out",
     f"{ADAPTER}; {REFERENCE}; {QUALITY}.scoring.model_path=null": "max_model_len has no effect",

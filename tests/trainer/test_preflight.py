@@ -17,7 +17,6 @@ from refblend.errors import (
     ModelError,
     ProblemsError,
     RefblendError,
-    ScoringError,
 )
 from refblend.trainer.preflight import gold_counts, notices, preflight
 
@@ -111,17 +110,6 @@ def test_all_problems_are_told_at_once(tiny_config, reward_file):
     assert len(error.problems) == 4
     for part in ("4 problems", "/proc/refblend", "/none", "/nothing.parquet", "verl's arguments"):
         assert part in str(error)
-
-
-def test_another_run_in_the_directory_is_told_with_the_other_problems(tiny_config):
-    def compare(data: object) -> None:
-        raise CheckpointError("the directory holds another run", "Take another.")
-
-    with pytest.raises(ProblemsError) as caught:
-        preflight(
-            tiny_config(f"{JUDGE}.max_model_len=null", f"{JUDGE}.fallback_max_length=50"), compare
-        )
-    assert [type(problem) for problem in caught.value.problems] == [ScoringError, CheckpointError]
 
 
 def numbered_rows(path: Path, answers: list[str]) -> Path:

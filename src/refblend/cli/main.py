@@ -138,7 +138,8 @@ def check(
 
     runs = configs_of(settings, numbers)
     settings = runs[0]
-    data = preflight(settings, lambda data: check_runs(runs, data))
+    data = preflight(settings)
+    check_runs(runs, data)
     cpus, gpus = totals(plan_pools(settings))
     typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
     for told in (notices, gold_counts, judge_prompts):

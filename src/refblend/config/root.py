@@ -203,15 +203,14 @@ class RefblendConfig(Section):
                 "algorithm.ref_quality_score.scoring.overlap=true lets the judge work beside the "
                 "actor, and engines that sleep take turns: set overlap=false, or sleep=false"
             )
-        for name, worker in (
-            ("actor_rollout_ref.actor", self.actor_rollout_ref.actor),
-            ("critic", self.critic),
-        ):
+        size = self.data.train_batch_size
+        workers = {"actor_rollout_ref.actor": self.actor_rollout_ref.actor, "critic": self.critic}
+        for name, worker in workers.items():
             mini = worker.ppo_mini_batch_size
-            if mini is not None and mini > self.data.train_batch_size:
+            if mini is not None and mini > size:
                 yield (
-                    f"{name}.ppo_mini_batch_size={mini} is larger than data.train_batch_size="
-                    f"{self.data.train_batch_size}: lower it"
+                    f"{name}.ppo_mini_batch_size={mini} is larger than "
+                    f"data.train_batch_size={size}: lower it"
                 )
         if self.trainer.drift_guard.stop and not self.data.sanity_files:
             yield (

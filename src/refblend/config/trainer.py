@@ -90,10 +90,10 @@ class TrainerConfig(Section):
     def _misfits(self) -> Iterator[str]:
         if self.keep_best and self.save_freq == 0:
             yield "keep_best is true, but save_freq=0 saves nothing: set save_freq to -1 or more"
-        if self.resume_from_path and self.resume_mode != "resume_path":
+        if (self.resume_mode == "resume_path") != bool(self.resume_from_path):
             yield (
-                f"resume_from_path is not used with resume_mode={self.resume_mode}: set "
-                "resume_mode=resume_path, or leave the path out"
+                f"resume_mode is {self.resume_mode} and resume_from_path {self.resume_from_path}: "
+                "set resume_mode=resume_path and a path global_step_N, or neither"
             )
 
 

@@ -63,14 +63,11 @@ def lease(count: int) -> list[str]:
             + (f" ({VISIBLE}={os.environ[VISIBLE]})" if VISIBLE in os.environ else ""),
             f"Set {VISIBLE}, or lower the number of GPUs that the configuration asks for.",
         )
-    told = False
-    while (taken := _try(devices, count)) is None:
-        if not told:
-            print(
-                f"waiting for {count} of the GPUs {','.join(devices)}", file=sys.stderr, flush=True
-            )
-            told = True
+    if (taken := _try(devices, count)) is None:
+        print(f"waiting for {count} of the GPUs {','.join(devices)}", file=sys.stderr, flush=True)
+    while taken is None:
         time.sleep(POLL_S)
+        taken = _try(devices, count)
     # A job's lease ends before the processes that its Ray started are gone; other programs stay.
     held = list(map(_uuid, taken))
     for second in range(FREE_S):

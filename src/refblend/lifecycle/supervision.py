@@ -59,9 +59,7 @@ def follow(pid: int) -> None:
     def wait() -> None:
         if known:
             # Readable as soon as the process has ended, whether or not its parent waited for it.
-            poller = select.poll()
-            poller.register(handle, select.POLLIN)
-            poller.poll()
+            select.select([handle], [], [])
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="follow", daemon=True).start()
@@ -137,13 +135,12 @@ def release_stale_locks(
 
 def _users(path: Path) -> list[int]:
     """Other processes that have a file open."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            opened = any(file.path == str(path) for file in process.open_files())
-            if opened and process.pid != os.getpid():
-                found.append(process.pid)
-    return found
+    return [
+        process.pid
+        for process in psutil.process_iter(["open_files"])
+        if str(path) in (file.path for file in process.info["open_files"] or ())
+        and process.pid != os.getpid()
+    ]
 
 
 def _await_orphans(folder: Path, say: Callable[[str], None], patience_s: float) -> None:
@@ -165,10 +162,10 @@ def _await_orphans(folder: Path, say: Callable[[str], None], patience_s: float) 
 
 def _orphans(folder: Path) -> list[int]:
     """Processes of the jobs of killed calls, Ray's included."""
-    found = []
-    for process in psutil.process_iter(["environ", "status"]):
-        value = (process.info["environ"] or {}).get(SUPERVISOR, "")
-        alive = process.info["status"] != psutil.STATUS_ZOMBIE
-        if alive and process.pid != os.getpid() and value.partition(":")[2] == str(folder):
-            found.append(process.pid)
-    return sorted(found)
+    return sorted(
+        process.pid
+        for process in psutil.process_iter(["environ", "status"])
+        if (process.info["environ"] or {}).get(SUPERVISOR, "").partition(":")[2] == str(folder)
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+        and process.pid != os.getpid()
+    )

@@ -123,13 +123,8 @@ def step_of(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def named_checkpoint(path: str | Path | None) -> CheckpointRef:
+def named_checkpoint(path: str | Path) -> CheckpointRef:
     """The checkpoint in this directory, also outside the run; CheckpointError if damaged."""
-    if path is None:
-        raise CheckpointError(
-            "trainer.resume_mode is resume_path but no path is given",
-            "Set trainer.resume_from_path to a global_step_N directory.",
-        )
     path = Path(path)
     step = step_of(path)
     if step is None or not path.is_dir():

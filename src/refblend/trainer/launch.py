@@ -76,7 +76,6 @@ def check_runs(
     """Check what the first run's :func:`preflight` does not: other runs, all directories."""
     for config in configs:
         replayed_weights_of(config, planned_steps(config, len(data.train)))
-    for config in configs:
         if not overwrite and Path(config.trainer.default_local_dir).is_dir():
             inputs = inputs or hash_inputs(*inputs_of(config))
             run = _Run(config, data, with_replay(inputs, config))
@@ -86,18 +85,14 @@ def check_runs(
 def _checked(configs: Sequence[RefblendConfig], overwrite: bool) -> list["_Run"]:
     """The first stage of a call: its runs, after :func:`preflight`."""
     begin, config = time.monotonic(), configs[0]
-    hashed: list[InputHashes] = []  # once: those of a large model take minutes
-
-    def compare(data: RunData) -> None:
-        hashed.append(hash_inputs(*inputs_of(config)))
-        check_runs(configs, data, hashed[0], overwrite)
-
-    data = preflight(config, compare)
+    data = preflight(config)
+    inputs = hash_inputs(*inputs_of(config))  # once: those of a large model take minutes
+    check_runs(configs, data, inputs, overwrite)
     if "console" in config.trainer.logger:
         _tell(f"data and models are checked ({time.monotonic() - begin:.1f} s)")
         for sentence in notices(config, data):
             _tell(sentence)
-    return [_Run(each, data, with_replay(hashed[0], each), overwrite) for each in configs]
+    return [_Run(each, data, with_replay(inputs, each), overwrite) for each in configs]
 
 
 def configs_of(config: RefblendConfig, seeds: Sequence[int] | None) -> list[RefblendConfig]:
@@ -190,8 +185,8 @@ class _Run:
         with EnergyMeter(config.trainer.country_iso_code) if energy else nullcontext() as meter:
             log = MetricsLog(run_dir / "metrics.jsonl")
             begin = prepared.checkpoint
-            if config.trainer.resume_mode == "resume_path":
-                begin = named_checkpoint(config.trainer.resume_from_path)
+            if named := config.trainer.resume_from_path:
+                begin = named_checkpoint(named)
                 # Later ones are of an abandoned branch.
                 CheckpointManager(run_dir / "checkpoints").discard_after(begin.step)
             train_with_recovery(config, self.data, log, total_steps, stop, workers, begin)

@@ -3,7 +3,6 @@
 import inspect
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 from refblend.config import RefblendConfig
@@ -37,11 +36,8 @@ ODD_ANSWERS = ("", "I think it is 5.", "#### \\boxed{[(1,,\n9^∞")
 """Responses that a reward must survive: an empty one, a sentence, and half of a formula."""
 
 
-def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None = None) -> RunData:
-    """Check all that a run needs, and return its data; all problems are raised together.
-
-    ``compare`` refuses a directory that holds another run.
-    """
+def preflight(config: RefblendConfig) -> RunData:
+    """Check all that a run needs, and return its data; all problems are raised together."""
     problems = Problems()
     problems.note(_check_directory, Path(config.trainer.default_local_dir))
     problems.note(check_temporary)
@@ -49,15 +45,13 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
     problems.note(_check_engine_kwargs, config)
     if config.trainer.energy:
         problems.note(carbon_intensity, config.trainer.country_iso_code)
-    if config.trainer.resume_mode == "resume_path":
+    if config.trainer.resume_from_path:
         problems.note(named_checkpoint, config.trainer.resume_from_path)
     models_usable = _check_models(config, problems)
-    known = len(problems.found)
     if config.algorithm.adv_estimator not in ADVANTAGES:
         problems.note(_check_estimator, config)
     reward, data = problems.note(RuleReward.from_config, config.reward), None
     problems.note(_check_strategy, config)
-    functions_usable = len(problems.found) == known
     if models_usable:
         problems.note(check_machine, config)
         data = problems.note(load_run_data, config)
@@ -75,10 +69,7 @@ def preflight(config: RefblendConfig, compare: Callable[[RunData], None] | None 
                     _try_reward(reward, key, part)
         problems.note(judge_trial, config, data)
         steps = planned_steps(config, len(data.train))
-        replayed = problems.note(replayed_weights_of, config, steps)
-        # It reads the files of functions and of the replayed run.
-        if compare is not None and functions_usable and replayed is not None:
-            problems.note(compare, data)
+        problems.note(replayed_weights_of, config, steps)
     problems.settle()
     assert data is not None, "whatever keeps the data from being loaded is a problem"
     return data
