@@ -128,7 +128,6 @@ WRONG_VALUES = {
     f"{ROLLOUT}.lora=adapter": "rank from 1 to 512",
     f"{ADAPTER}; {ROLLOUT}.name=hf": "rollout.name is hf",
     f"{ROLLOUT}.name=hf; {ROLLOUT}.engine_kwargs.x=2": f"{ROLLOUT}.engine_kwargs is for vLLM",
-    f"{ROLLOUT}.name=hf; {ROLLOUT}.sleep=true; {ROLLOUT}.num_gpus=1": f"{ROLLOUT}.sleep is for",
     f"{JUDGE}.kind=hf; {JUDGE}.engine_kwargs.x=2": f"{JUDGE}.engine_kwargs … engine is hf",
     f"{ROLLOUT}.enable_chunked_prefill=true": f"set {ROLLOUT}.num_gpus.",
     f"{JUDGE}.enable_chunked_prefill=true": f"{JUDGE}.enable_chunked_prefill=true without a GPU",

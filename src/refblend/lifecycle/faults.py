@@ -52,7 +52,14 @@ def explain(error: Exception, directory: Path | None = None) -> RefblendError | 
     if isinstance(error, RefblendError):
         return None
     if isinstance(error, ModuleNotFoundError):
-        return _explain_absence(error)
+        module = (error.name or "").partition(".")[0]
+        extra = next((name for name, modules in _EXTRAS.items() if module in modules), None)
+        if extra is None:
+            return None
+        return ConfigError(
+            f"this needs the package of the module {module}, which is not installed",
+            f"Install refblend with its extra [{extra}].",
+        )
     number, text = error.errno if isinstance(error, OSError) else None, str(error).lower()
     place = getattr(error, "filename", None) or directory or "the directory"
     if number in _FULL or any(part in text for part in _FULL_TEXTS):
@@ -85,14 +92,3 @@ def explained(directory: Path) -> Iterator[None]:
         if fault is None:
             raise
         raise fault from error
-
-
-def _explain_absence(error: ModuleNotFoundError) -> RefblendError | None:
-    module = (error.name or "").partition(".")[0]
-    for extra, modules in _EXTRAS.items():
-        if module in modules:
-            return ConfigError(
-                f"this needs the package of the module {module}, which is not installed",
-                f"Install refblend with its extra [{extra}].",
-            )
-    return None

@@ -17,15 +17,14 @@ METRIC = "actor/ref_quality/weight"
 
 def read_weights(path: Path) -> tuple[float, ...]:
     """The weight w of each step 1, 2, … in a ``metrics.jsonl``; DataError outside [0, 1]."""
-    remedy = "Give the metrics.jsonl of a finished run that blends."
-    try:
-        frame = read_metrics(path).set_index("step").reindex(columns=[METRIC])
-    except DataError as error:
-        raise DataError(f"replay_file: {error.reason}", remedy) from None
+    frame = read_metrics(path).set_index("step").reindex(columns=[METRIC])
     steps = range(1, int((frame.index > 0).sum()) + 1)
     weights = frame[METRIC].reindex(steps)
     for step, weight in weights[~weights.between(0, 1)].items():
-        raise DataError(f"replay_file {path}: step {step} has the weight {weight}", remedy)
+        raise DataError(
+            f"replay_file {path}: step {step} has the weight {weight}",
+            "Give the metrics.jsonl of a finished run that blends.",
+        )
     return tuple(weights.tolist())
 
 

@@ -233,7 +233,7 @@ def _named(name: str) -> Iterator[None]:
         ) from error
 
 
-class Trackers:
+class Trackers(contextlib.AbstractContextManager["Trackers"]):
     """The trackers that ``trainer.logger`` names, as one; ResourceError names one that fails."""
 
     def __init__(self, names: Iterable[str], context: TrackerContext) -> None:
@@ -279,9 +279,6 @@ class Trackers:
                 logger.warning("%s cannot be closed: %s", type(tracker).__name__, error)
         if failure and cause is None:
             raise failure
-
-    def __enter__(self) -> "Trackers":
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, cause: BaseException | None, *trace: object
