@@ -56,7 +56,7 @@ def train_seeds(
             try:
                 summary = run.train(workers, stop)
             except RefblendError as error:
-                summary = _failure(error)
+                summary = {"status": "failed", "reason": str(error)}
             yield run.config, summary
 
 
@@ -161,7 +161,7 @@ class _Run:
                 self._record({"status": "stopped", "reason": f"as asked, {reached}"})
                 raise
             except RefblendError as error:
-                self._record(_failure(error))
+                self._record({"status": "failed", "reason": str(error)})
                 raise
 
     def _record(self, ended: dict[str, Any]) -> None:
@@ -195,10 +195,6 @@ class _Run:
         summary = summarise_run(run_dir, total_steps)
         write_json(run_dir / "summary.json", summary)
         return summary
-
-
-def _failure(error: RefblendError) -> dict[str, Any]:
-    return {"status": "failed", "reason": str(error)}
 
 
 def summarise_run(run_dir: Path, total_steps: int) -> dict[str, Any]:
