@@ -56,7 +56,7 @@ def test_every_key_of_the_lists_exists() -> None:
     ("key", "old", "new", "kind"),
     [
         ("trainer.test_freq", 5, 2, "observing"),
-        ("trainer.drift_guard.stop", False, True, "observing"),
+        ("trainer.drift_guard.max_drop", 0.2, 0.1, "observing"),
         ("trainer.total_training_steps", 10, 20, "observing"),
         ("ray.num_cpus", None, 8, "observing"),
         ("trainer.seed", 1, 2, "determining"),

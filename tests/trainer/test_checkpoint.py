@@ -136,7 +136,7 @@ def test_a_checkpoint_that_the_user_names(manager):
     save(manager, 1)
     save(manager, 2)
     assert named_checkpoint(manager.path(1)) == CheckpointRef(1, manager.path(1))
-    for path in (None, manager.root / "global_step_7", manager.root):
+    for path in (manager.root / "global_step_7", manager.root):
         with pytest.raises(CheckpointError):
             named_checkpoint(path)
     flip_byte(manager.path(1) / "actor" / "model.safetensors")
