@@ -36,7 +36,7 @@ GPU_SHARE = 0.65
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeSetup:
-    """The judge; what is not given is as training has it."""
+    """The judge; what is not given is as in training, but for its share of a GPU's memory."""
 
     judge: Annotated[Path | None, Option(help="Model directory; not for --kind http.")] = None
     kind: Annotated[str, Option(help="vllm, hf, http, reward_model or your module:Class.")] = "vllm"

@@ -24,7 +24,7 @@ from refblend.seeding import derive_seed
 
 
 def build_model(recipe: ArchitectureRecipe, tokenizer: Any, seed: int) -> Qwen2ForCausalLM:
-    """The network of actor and judge before its training; weights drawn from ``seed``."""
+    """The actor's network before its training; weights drawn from ``seed``."""
     return random_qwen2(recipe, tokenizer, derive_seed(seed, "weights"))
 
 
@@ -140,7 +140,7 @@ def write_stand_in(path: Path, tokenizer: Any, seed: int, tiny: bool = True) -> 
     """Write a stand-in for a Qwen2.5, with a tokenizer of :func:`qwen_tokenizer`.
 
     Architecture, special tokens, chat template and the tokenizer's kind are those of the real
-    model; only sizes, vocabulary and weights, which are random, are not.
+    model; vocabulary and weights, which are random, are not, and sizes if ``tiny``.
     """
     shape, tokens = (_TINY, None) if tiny else (_HALF_BILLION, 151_936)
     save_model(path, random_qwen2(shape, tokenizer, seed, tokens), tokenizer, {"seed": seed})

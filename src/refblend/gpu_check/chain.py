@@ -1,4 +1,4 @@
-"""The workers of a run in one process, and a batch that goes through them."""
+"""Actor and engine of a run in one process, and a batch that goes through them."""
 
 import math
 import os
@@ -30,7 +30,7 @@ def under(key: str, **values: Any) -> list[str]:
 
 
 class Chain:
-    """The workers of a run and one batch, without Ray; model and rows are written to a folder.
+    """Actor, engine and one batch, without Ray; model and rows are written to a folder.
 
     ``device`` is cpu or cuda; a ``tiny`` model has two million parameters, not half a billion.
     """
@@ -76,7 +76,7 @@ class Chain:
         self.parameters = sum(p.numel() for p in self.actor.network.parameters())
 
     def rollout(self, step: int) -> Sequences:
-        """Responses to every prompt, as sequences, with the engine's log-probs."""
+        """Responses to every prompt, as sequences; ``generations`` keeps the engine's log-probs."""
         prompts = [
             encode_chat(self.tokenizer, [{"role": "user", "content": question}])
             for question in self.questions
@@ -92,7 +92,7 @@ class Chain:
     def train_step(self, step: int) -> float:
         """One step from rollout to weight push; the mean gap of log-probs before the update.
 
-        AssertionError if engine and trainer do not hold the same weights.
+        AssertionError for other weights in engine and trainer, or gradients that are not finite.
         """
         sequences = self.rollout(step)
         rows = len(sequences)

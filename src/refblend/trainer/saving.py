@@ -154,7 +154,7 @@ def model_card(config: RefblendConfig, metrics: Mapping[str, float | None]) -> s
 def restore(
     outputs: RunOutputs, workers: WorkerSet, state: RunState, start: CheckpointRef | None
 ) -> None:
-    """Continue from a checkpoint; None: begin at step 0."""
+    """Continue from a checkpoint, or at step 0 if None; what was recorded later is removed."""
     begun = start.step if start else 0
     if start is None:
         outputs.log.truncate_after(-1)

@@ -242,7 +242,7 @@ class WorkerGroup:
         return _wait(self.role, references, self.timeout_s, remedy, left_s)
 
     def replace(self, error: Fail, generation: int) -> None:
-        """Start all ranks afresh, unless ``generation`` is gone already; or ``error``."""
+        """Start all ranks afresh, unless ``generation`` is gone already; or raise ``error``."""
         if self._account is None:
             raise error
         if generation == self.generation:

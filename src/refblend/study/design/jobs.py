@@ -115,7 +115,7 @@ def reward_rules(scale: str) -> list[str]:
 def milestone_targets(
     studies: Mapping[str, Sequence[str]], milestone: str, scale: str
 ) -> list[str]:
-    """What a milestone's target asks for; the checks come last, after the report is written.
+    """What a milestone's target asks for.
 
     ``studies`` has the experiments of each milestone; M2 has experiment D, too, and the last one
     that has any keeps the archive. StudyError if it has none at this scale.
@@ -324,7 +324,7 @@ class Jobs:
         return files + self.overlay(arm) + tools(self.scale)
 
     def replayed(self, arm: str, seeds: str) -> list[str]:
-        """The markers of the jobs whose runs' weights a job's seeds replay.
+        """The markers of the jobs whose runs a job may replay: those of its seeds and partners.
 
         StudyError for seeds that are not ascending: another job has these runs.
         """
@@ -351,7 +351,7 @@ class Jobs:
         return 25 if arm in set(self.rows("m1").arm) else 20
 
     def judge_settings(self) -> list[str]:
-        """How training runs the judge: a large one in its precision, cache and decoding."""
+        """The judge's settings in training, as ``--set`` options."""
         scoring = self.config(None).algorithm.ref_quality_score.scoring
         settings = ("decoding", "dtype", "kv_cache_memory_mb", "max_new_tokens")
         return [f"--set={name}={getattr(scoring, name)}" for name in settings]

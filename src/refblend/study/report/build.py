@@ -2,7 +2,7 @@
 
 A report is a milestone's (``m2``), one experiment's (``A``), or ``scoring``. It has whatever
 experiments have finished runs, and lies in ``results/<scale>/<name>/``. Its numbers come from the
-collected frames of its runs, or all reports of a scale from its archive (:class:`Archive`).
+collected frames of its runs; :class:`Archive` makes all reports of a scale.
 """
 
 import shutil
@@ -209,7 +209,7 @@ class Archive:
         return path
 
     def experiments(self, names: Collection[str] = ()) -> dict[str, ExperimentSpec]:
-        """Those of the grid; some of them by name, or StudyError if the archive lacks one."""
+        """The complete ones, or some of them by name; StudyError if the archive lacks one."""
         if absent := [name for name in names if name not in self.known]:
             raise StudyError(
                 f"{self.place.results} has no complete experiment {', '.join(absent)}",
@@ -225,7 +225,7 @@ class Archive:
     def recommend(self, names: Collection[str], out: Path) -> list[Path]:
         """Write what experiments recommend in their regimes; without names all that have any.
 
-        StudyError if none of them declares a regime.
+        StudyError if none has a candidate in a regime, or if two declare the same one.
         """
         specs = {name: spec for name, spec in self.experiments(names).items() if spec.regimes}
         arms = resolve_arms(specs, self.place.scale, self.place.params)

@@ -1,4 +1,4 @@
-"""One number per run and measure, by which arms are compared, from finished runs' metrics."""
+"""One number per run and measure, by which arms are compared, from finished runs."""
 
 import re
 from collections.abc import Mapping, Sequence
