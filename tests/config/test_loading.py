@@ -107,7 +107,9 @@ WRONG_VALUES = {
     f"{ROLLOUT}.name=sglang": "rollout.name … 'vllm'",
     "actor_rollout_ref.actor.ppo_mini_batch_size=64": "train_batch_size=8 … Lower it",
     "actor_rollout_ref.actor.use_dynamic_bsz=false": "ppo_micro_batch_size_per_gpu",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4": "while use_dynamic_bsz is false",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4": (
+        "ppo_micro_batch_size_per_gpu=4 has no effect … use_dynamic_bsz is true"
+    ),
     f"{REWARD}.name=mine": "name has no effect without path … Set path to the function's file",
     f"{REWARD}.reward_kwargs={{bonus: 0.1}}": "reward_kwargs has no effect without path",
     "ray.address=foo": "ray.address: foo is not … HOST:PORT … or auto",

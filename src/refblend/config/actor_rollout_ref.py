@@ -115,10 +115,15 @@ class TrainWorkerConfig(Section):
     node: Node = None
 
     def _misfits(self) -> Iterator[str]:
-        if self.use_dynamic_bsz != (self.ppo_micro_batch_size_per_gpu is None):
+        if not self.use_dynamic_bsz and self.ppo_micro_batch_size_per_gpu is None:
             yield (
-                "ppo_micro_batch_size_per_gpu has an effect, and is needed, while use_dynamic_bsz "
-                "is false: set both or neither, and otherwise lower ppo_max_token_len_per_gpu"
+                "ppo_micro_batch_size_per_gpu is needed when use_dynamic_bsz is false: set a number"
+            )
+        if self.use_dynamic_bsz and self.ppo_micro_batch_size_per_gpu is not None:
+            yield (
+                f"ppo_micro_batch_size_per_gpu={self.ppo_micro_batch_size_per_gpu} has no effect "
+                "while use_dynamic_bsz is true: set that to false, or lower "
+                "ppo_max_token_len_per_gpu instead"
             )
 
 

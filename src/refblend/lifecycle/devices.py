@@ -86,10 +86,13 @@ def _try(devices: list[str], count: int) -> list[str] | None:
     with contextlib.ExitStack() as opened:
         for device in devices:
             handle = _opened(device)
-            opened.callback(os.close, handle)
-            with contextlib.suppress(BlockingIOError):
+            try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                held[device] = handle
+            except BlockingIOError:
+                os.close(handle)
+                continue
+            opened.callback(os.close, handle)
+            held[device] = handle
             if len(held) == count:
                 opened.pop_all()
                 for handle in held.values():
