@@ -131,20 +131,32 @@ def archive(
     scale: Scale,
     grid: Annotated[Path | None, Option(help="Default: the archive's own.")] = None,
 ) -> None:
-    """Gather a grid and every number of its runs in results/<scale>, and write verdicts.csv."""
+    """Gather a grid and every number of its runs in results/<scale>, and write verdicts.csv.
+
+    Runs without a folder keep the numbers that the archive has of them.
+    """
     from refblend.study.design.grid import read_grid, write_grid
     from refblend.study.report.build import Archive, Place
-    from refblend.study.runs.collect import collect, copy_quality, write_collected
+    from refblend.study.runs.collect import (
+        add_archived,
+        collect,
+        copy_quality,
+        read_collected,
+        write_collected,
+    )
 
     place = Place.of(scale)
     out = place.results
     frame = read_grid(grid or out / "grid.tsv")
     collected = collect(frame, scale, RUNS)
+    found = (collected.runs.status != "missing").sum()
+    if found < len(collected.runs) and (out / "runs.csv").exists():
+        collected = add_archived(collected, read_collected(out))
     write_grid(frame, out / "grid.tsv")
     write_collected(collected, out)
     circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
     copy_quality(place.models, circumstances, out)
-    typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
+    typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs, {found} read from {RUNS}")
     typer.echo(str(Archive.read(place).write_verdicts()))
 
 

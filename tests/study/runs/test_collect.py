@@ -9,8 +9,16 @@ from refblend.embedded.recipe import load_recipe
 from refblend.errors import StudyError
 from refblend.provenance import hash_inputs
 from refblend.study.design.names import COLLECTED
+from refblend.study.design.spec import load_experiment
 from refblend.study.runs.checks import record_failure
-from refblend.study.runs.collect import collect, read_collected, used_models, write_collected
+from refblend.study.runs.collect import (
+    add_archived,
+    collect,
+    read_collected,
+    refuse_mixed_models,
+    used_models,
+    write_collected,
+)
 from refblend.study.runs.incidents import incident_counts
 from refblend.study.runs.measures import accuracy_by_step, series
 
@@ -60,6 +68,23 @@ def test_frames_survive_the_files(tmp_path, make_run) -> None:
     )
 
 
+def test_an_archive_stands_in_for_runs_that_are_gone_only(tmp_path, make_run) -> None:
+    grid = grid_of(("linear", 1), ("linear", 2))
+    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
+    archive = collect(grid, "cpu", tmp_path)
+    (tmp_path / "cpu" / "linear" / "seed_1").rename(tmp_path / "gone")
+    make_run(tmp_path / "cpu" / "linear" / "seed_2", 2)
+    later = collect(grid, "cpu", tmp_path)
+    both = add_archived(later, archive)
+    assert dict(both.runs.set_index("seed").status) == {1: "finished", 2: "finished"}
+    for seed, part in ((1, archive), (2, later)):
+        for frame in ("metrics", "responses"):
+            kept = getattr(both, frame)
+            own = getattr(part, frame)
+            pd.testing.assert_frame_equal(kept[kept.seed == seed].reset_index(drop=True), own)
+    assert add_archived(archive, later).runs.status.tolist() == ["finished"] * 2
+
+
 @pytest.mark.parametrize("name", COLLECTED)
 def test_a_missing_or_damaged_file_is_an_error_with_a_remedy(tmp_path, name) -> None:
     write_collected(collect(grid_of(("off", 1)), "cpu", tmp_path), tmp_path)
@@ -96,6 +121,17 @@ def test_models_are_read_from_their_record() -> None:
         ["c", 3, "my actor", "33333333"],
     ]
     assert used_models(runs[1:2]).empty
+
+
+def test_arms_of_the_same_seeds_are_compared_seed_by_seed() -> None:
+    root = Path(__file__).resolve().parents[3]
+    spec = load_experiment(root / "params" / "study" / "R.yaml")
+    runs = pd.DataFrame([(a, s) for a in spec.arms for s in range(1, 6)], columns=["arm", "seed"])
+    runs["models"] = [f"actor {8 * str(seed)}" for seed in runs.seed]
+    refuse_mixed_models(runs, {"R": spec}, "smollm")
+    runs.loc[0, "models"] = "actor 99999999"
+    with pytest.raises(StudyError, match=r"actor 9{8} \(off, seed 1\) and 1{8} \(linear, seed 1\)"):
+        refuse_mixed_models(runs, {"R": spec}, "smollm")
 
 
 def test_the_committed_runs_started_from_the_kept_models(tmp_path) -> None:

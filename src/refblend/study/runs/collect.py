@@ -72,6 +72,18 @@ def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collec
     )
 
 
+def add_archived(collected: Collected, archive: Collected) -> Collected:
+    """``collected`` with runs of an archive in place of its missing ones."""
+    missing = collected.runs.loc[collected.runs.status == "missing", RUN]
+    frames = (collected.runs, collected.metrics, collected.responses)
+    archived = (archive.runs, archive.metrics, archive.responses)
+    both = [
+        pd.concat([missing.merge(old, on=RUN), new], ignore_index=True)
+        for old, new in zip(archived, frames, strict=True)
+    ]
+    return Collected(both[0].drop_duplicates(RUN, ignore_index=True), *both[1:])
+
+
 def runs_of(seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
     """Arm and seed of some runs, to merge with a frame."""
     runs = [(arm, seed) for arm, own in seeds.items() for seed in own]
@@ -93,14 +105,16 @@ def refuse_mixed_models(
     """Refuse (StudyError) a contrast whose arms were trained from different models of one name.
 
     Rounding decides which warm start a machine makes, and what is learnt from one of them says
-    nothing of an arm that was trained from another. Runs without a record of their models pass.
+    nothing of an arm that was trained from another. Arms with the same seeds are compared seed by
+    seed, so each seed may have models of its own. Runs without a record of their models pass.
     """
     models = used_models(runs)
     for name, spec in experiments.items():
         seeds = spec.seeds_by_arm(scale)
         for pair in (pair for contrast in spec.contrasts for pair in contrast.pairs.items()):
             used = models.merge(runs_of({arm: seeds.get(arm, ()) for arm in pair}), on=RUN)
-            for role, part in used.groupby("role"):
+            alike = seeds.get(pair[0]) == seeds.get(pair[1])
+            for (role, *_), part in used.groupby(["role", "seed"] if alike else ["role"]):
                 first = part.drop_duplicates("digest").itertuples()
                 which = [f"{row.digest} ({row.arm}, seed {row.seed})" for row in first]
                 if len(which) > 1:
