@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 # That of the environment that is there, until another one is named.
 LOCK ?= $(shell cat $(VENV)/.made-from 2>/dev/null || echo requirements/cpu.lock)
 PYTHON ?= python3.11
-# One job per core takes up to 4 GiB.
-CORES ?= $(shell scripts/cores.sh)
+# One job per core takes up to 4 GiB at scale smoke, 6 at scale cpu.
+CORES ?= $(shell scripts/cores.sh $(if $(filter smoke,$(SCALE)),4,6))
 SCALE ?= cpu
 # What `make study` makes: M1, or e.g. TARGET=all, or a file.
 TARGET ?= m1
@@ -63,6 +63,8 @@ figures: env ## every table, figure and report of SCALE anew from the committed 
 paper: .tools/paper ## docs/results.md as build/paper/results.tex, and results.pdf where a TeX is installed
 	scripts/paper.sh "$$($</bin/python -c 'import pypandoc; print(pypandoc.get_pandoc_path())')" build/paper
 
+# What the command line sets wins over this: `make prepare SCALE=cpu`.
+smoke prepare: SCALE = smoke
 smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/snakemake all --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
 	rm -rf build/redrawn
@@ -71,8 +73,6 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 	@for part in scoring m1 m2 m3; do \
 	$(BIN)/python scripts/compare_results.py results/smoke/$$part build/redrawn/$$part; done
 
-# What the command line sets wins over this: `make prepare SCALE=cpu`.
-prepare: SCALE = smoke
 prepare: env ## data and models for runs of your own and for chaos and soak (scale smoke; SCALE=cpu for that)
 	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
 

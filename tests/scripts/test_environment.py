@@ -40,15 +40,25 @@ def test_lock_is_what_the_project_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gib", "limit", "jobs"), [(7.6, "max", 2), (64, "max", 64), (64, "8589934592", 2), (1, "", 1)]
+    ("gib", "limit", "each", "jobs"),
+    [
+        (7.6, "max", 4, 2),
+        (7.6, "max", 6, 1),
+        (64, "max", 1, 64),
+        (64, "8589934592", 4, 2),
+        (1, "", 4, 1),
+    ],
 )
-def test_jobs_are_as_many_as_memory_allows(tmp_path, gib, limit, jobs) -> None:
-    """One per core, and one per 4 GiB of the machine or of the container."""
+def test_jobs_are_as_many_as_memory_allows(tmp_path, gib, limit, each, jobs) -> None:
+    """One per core, and one per so many GiB of the machine or of the container."""
     (tmp_path / "meminfo").write_text(f"MemTotal: {int(gib * 2**20)} kB\n")
     (tmp_path / "max").write_text(limit)
     places = {"MEMINFO": str(tmp_path / "meminfo"), "MEMORY_MAX": str(tmp_path / "max")}
     done = subprocess.run(
-        [ROOT / "scripts" / "cores.sh"], capture_output=True, text=True, env=os.environ | places
+        [ROOT / "scripts" / "cores.sh", str(each)],
+        capture_output=True,
+        text=True,
+        env=os.environ | places,
     )
     cores = len(os.sched_getaffinity(0))
     assert (done.returncode, done.stdout) == (0, f"{min(jobs, cores)}\n"), done.stderr
