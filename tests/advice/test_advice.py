@@ -164,6 +164,16 @@ def test_rollouts_of_every_trainer_are_read(tmp_path, trainer, suffix):
     assert advice.curves[0].alignment == pytest.approx(expected.curves[0].alignment)
 
 
+def test_scores_that_trls_plug_in_logged_win_over_what_it_added_to_the_reward(tmp_path):
+    frame = rollouts(20).assign(advantage=0.0, completion="x", judge=-0.5)
+    frame.rename(columns={"prompt_id": "prompt", "reward": "correct"}).to_parquet(
+        tmp_path / "0.parquet"
+    )
+    found = read_rollouts(tmp_path).frame
+    assert found.judge_score.tolist() == frame.judge_score.tolist()
+    assert found.reward.tolist() == frame.reward.tolist()
+
+
 def test_a_column_of_another_name_is_named(tmp_path):
     path = tmp_path / "rollouts.csv"
     rollouts(20).rename(columns={"truth": "human"}).to_csv(path, index=False)
@@ -255,14 +265,22 @@ def test_a_run_is_read_at_its_first_step_or_at_those_that_are_named(tmp_path):
         assert CliRunner().invoke(app, ["advise", str(run), "--steps", wrong]).exit_code != 0
 
 
-@pytest.mark.parametrize("by_std", [True, False])
-def test_sampled_rollouts_are_normalised_as_the_configuration_says(tmp_path, monkeypatch, by_std):
+@pytest.mark.parametrize(
+    ("setting", "by_std"),
+    [
+        ("norm_adv_by_std_in_grpo=true", True),
+        ("norm_adv_by_std_in_grpo=false", False),
+        ("adv_estimator=rloo", False),
+    ],
+)
+def test_sampled_rollouts_are_normalised_as_the_configuration_says(
+    tmp_path, monkeypatch, setting, by_std
+):
     frame, report = rollouts(30), tmp_path / "r.json"
     monkeypatch.setattr("refblend.advice.sampling.sample_rollouts", lambda *_: frame)
     monkeypatch.setattr("refblend.runtime.configure_process", lambda: None)
-    normalises = f"algorithm.norm_adv_by_std_in_grpo={str(by_std).lower()}"
     given = ["--model", "actor", "--judge", "judge", "--data", "prompts.parquet"]
-    arguments = ["advise", *given, "--set", normalises, "--report", str(report)]
+    arguments = ["advise", *given, "--set", f"algorithm.{setting}", "--report", str(report)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     assert json.loads(report.read_text())["unblended"] == pytest.approx(unblended(frame, by_std))

@@ -96,3 +96,27 @@ def test_every_registered_strategy_is_a_value_of_the_configuration(monkeypatch) 
         RefQualityScoreConfig(enable=False, strategy="toy")
     monkeypatch.setitem(STRATEGIES, "toy", toy)
     assert RefQualityScoreConfig(enable=False, strategy="toy").strategy == "toy"
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"method": "gdpo"}, "set placement=terminal"),
+        (
+            {"method": "hero", "placement": "terminal", "scoring": {"on_failure": "rule_reward"}},
+            "set scoring.on_failure=invalid_score",
+        ),
+        ({"weight_per_length": True, "placement": "terminal"}, "weight_per_length=false"),
+        (
+            {"strategy": "replay", "replay_file": "m.jsonl", "max_weight_warmup_steps": 2},
+            "max_weight_warmup_steps=0",
+        ),
+        ({"strategy": "decay", "schedule_warmup_share": 0.0}, "raise the share"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_with_a_remedy(settings, remedy) -> None:
+    own = settings.get("scoring", {})
+    given = settings | {"scoring": {"model_path": "judge"} | own}
+    with pytest.raises(ValueError, match=remedy):
+        RefQualityScoreConfig.model_validate(given)
+    RefQualityScoreConfig.model_validate(given | {"enable": False})

@@ -132,8 +132,7 @@ def test_rewards_weights_and_advantages_are_those_of_the_blend(
         scores = scores_of(texts)
         rows = [next(logged) for _ in texts]
         assert [row.reward for row in rows] == [sum(map(str.isdigit, t)) for t in texts]
-        if placement == "terminal":  # else TRL logs the sum over the tokens
-            assert [row.judge_score for row in rows] == pytest.approx(scores)
+        assert [row.judge_score for row in rows] == pytest.approx(scores)
         quality = expand_quality(torch.tensor(scores), mask, placement)
         rule = expand_quality(torch.tensor(rule_of(texts)), mask, "terminal")
         rewards = blend_rewards(rule, quality, mask, weight).sum(-1)
@@ -213,8 +212,11 @@ def test_methods_and_levels_by_response(method, level, unscored, tiny_model_dir,
         unscored=unscored,
     )
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    rollouts = read_rollouts(tmp_path, Columns(reward="digits", truth="spaces")).frame
+    logged = iter(rollouts.judge_score)
     for step, batch in enumerate(found["batches"], start=1):
         texts = tokenizer.batch_decode(batch["completion_ids"], skip_special_tokens=True)
+        assert [next(logged) for _ in texts] == pytest.approx(scores_of(texts))
         entropy, mask = entropy_of(batch)
         params = WeightParams(max_weight=0.4, entropy_high_threshold=8.0)
         own = [float(row[m.bool()].mean()) for row, m in zip(entropy, mask, strict=True)]

@@ -78,6 +78,7 @@ def found() -> dict[str, list[dict[str, Any]]]:
     added = "+trainer.v1.refblend.scoring.on_failure=rule_reward"
     settings = overrides("grpo", "max_weight=0.6", "placement=terminal")
     cases.append(case(7, "refblend", [*settings, added]))
+    settings = overrides("grpo", "max_weight=0.6", "placement=per_token")
     for setting in OURS_ALONE:
         given = [f"++trainer.v1.refblend.{key}" for key in (setting, "replay_file=metrics.jsonl")]
         cases.append(case(8, "refblend", [*settings, *given]))

@@ -31,7 +31,7 @@ def verdicts(
 
 
 def recommended(table: pd.DataFrame) -> list[Recommendation]:
-    return recommendations(table, NOISY, ARMS)
+    return recommendations(table, NOISY, ARMS, "cpu")
 
 
 def test_the_best_blend_is_chosen_by_the_endpoint_and_its_own_verdict_decides() -> None:
@@ -59,6 +59,21 @@ def test_the_best_blend_is_chosen_by_the_endpoint_and_its_own_verdict_decides() 
     assert recommended(table[table.endpoint == "test_greedy"]) == []
 
 
+def test_an_arm_with_fewer_seeds_is_no_candidate() -> None:
+    table = verdicts(
+        "noisy_entropy",
+        "noisy_off",
+        "train_acc",
+        noisy_judge=(0.02, "better"),
+        noisy_inverse=(0.03, "undecided"),
+    )
+    fewer = NOISY["noisy_entropy"].model_copy(
+        update={"arm_seeds": {"cpu": {"noisy_inverse": range(201, 205)}}}
+    )
+    (found,) = recommendations(table, {"noisy_entropy": fewer}, ARMS, "cpu")
+    assert (found.arm, found.candidates, found.blends) == ("noisy_judge", 1, True)
+
+
 @pytest.mark.parametrize("verdict", ["better", "equivalent"])
 def test_the_overlay_trains_the_chosen_arm_without_its_regime(tmp_path: Path, verdict: str) -> None:
     table = verdicts("noisy_entropy", "noisy_off", "train_acc", noisy_auto=(0.03, verdict))
@@ -81,7 +96,7 @@ def test_the_committed_recommendations_follow_from_the_committed_verdicts() -> N
     table = pd.read_csv(ROOT / "results" / "cpu" / "verdicts.csv")
     specs = {name: SPECS[name] for name in ("M3", "noisy_entropy")}
     arms = resolve_arms(specs, "cpu", ROOT / "params")
-    found = recommendations(table, specs, arms)
+    found = recommendations(table, specs, arms, "cpu")
     for each in found:
         text = (ROOT / "params" / "recommended" / f"{each.regime}.yaml").read_text()
         assert text == overlay(each, specs[each.experiment], "cpu", arms[each.arm])

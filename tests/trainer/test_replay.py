@@ -38,6 +38,7 @@ def replaying(tiny_config, recorded):
             f"{quality}.enable=true",
             f"{quality}.strategy=replay",
             f"{quality}.replay_file={file}",
+            f"{quality}.max_weight=0.5",
             f"{quality}.scoring.control=random",
             f"trainer.total_training_steps={steps}",
             *overrides,
@@ -108,6 +109,13 @@ def test_check_refuses_a_missing_file_and_a_short_run(replaying, tmp_path):
         replayed_weights_of(replaying(file=tmp_path / "none.jsonl"), 0)
     with pytest.raises(DataError, match="5 steps, this run has 6"):
         replayed_weights_of(replaying(), 6)
+
+
+def test_weights_that_the_largest_one_would_cut_are_refused(replaying):
+    low = "algorithm.ref_quality_score.max_weight=0.4"
+    assert len(replayed_weights_of(replaying(low), 4)) == 4
+    with pytest.raises(DataError, match=r"up to 0\.5, and max_weight=0\.4 would cut them"):
+        replayed_weights_of(replaying(low), 5)
 
 
 def test_the_steps_of_epochs_count_before_anything_starts(replaying):

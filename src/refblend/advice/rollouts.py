@@ -39,7 +39,7 @@ REFBLEND = Columns("uid", "response", "reward", "judge_score", "acc", "length", 
 VERL = Columns("input", "output", "score", "judge_score", "acc", "response_length", "entropy")
 TRL = Columns("prompt", "completion", None, "judge", "truth", "length", "entropy")
 PLAIN = Columns(*(field.name for field in fields(Columns)))
-_NOT_REWARDS = {"step", "advantage", *filter(None, vars(TRL).values())}
+_NOT_REWARDS = {"step", "advantage", "judge_score", *filter(None, vars(TRL).values())}
 _REQUIRED = ("prompt_id", "reward", "judge_score", "truth")
 
 
@@ -132,7 +132,8 @@ def _usual(frame: pd.DataFrame) -> Columns:
             for name in frame.columns
             if name not in _NOT_REWARDS and pd.api.types.is_numeric_dtype(frame[name])
         ]
-        return TRL if len(rewards) != 1 else replace(TRL, reward=str(rewards[0]))
+        judge = "judge_score" if "judge_score" in columns else TRL.judge_score
+        return replace(TRL, judge_score=judge, reward=rewards[0] if len(rewards) == 1 else None)
     return PLAIN
 
 

@@ -4,8 +4,6 @@ import pandas as pd
 
 from refblend import runtime
 from refblend.config import RefblendConfig
-from refblend.data.dataset import load_prompt_dataset
-from refblend.data.tokenizer import load_tokenizer
 from refblend.errors import ConfigError
 from refblend.rewards.imperfect import imperfect_rewards
 from refblend.rewards.rule import RuleReward
@@ -13,6 +11,7 @@ from refblend.rollout.base import GenerationRequest
 from refblend.rollout.factory import start_rollout
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.seeding import derive_generator, derive_seed
+from refblend.trainer.datasets import load_run_data
 
 
 def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
@@ -31,9 +30,8 @@ def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
     quality, seed = config.algorithm.ref_quality_score, config.trainer.seed
     check_judge(quality)
     reward = RuleReward.from_config(config.reward)
-    model = str(config.actor_rollout_ref.model.path)
-    tokenizer = load_tokenizer(model)
-    data = load_prompt_dataset(config.data.train_files, tokenizer, config.data.max_prompt_length)
+    run = load_run_data(config)
+    data = run.train
     order = derive_generator(seed, "advise").permutation(len(data))[:prompts]
     samples = config.actor_rollout_ref.rollout.n
     places = [(int(row), sample) for row in order for sample in range(samples)]
@@ -48,20 +46,20 @@ def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
         for row, sample in places
     ]
     runtime.prepare_process(config.actor_rollout_ref.rollout.num_threads)
-    engine = start_rollout(config, model)
+    engine = start_rollout(config, str(config.actor_rollout_ref.model.path))
     try:
         answers = engine.generate(requests)
     finally:
         engine.shutdown()
-    texts = [tokenizer.decode(a.token_ids, skip_special_tokens=True) for a in answers]
+    texts = [run.decode(answer.token_ids) for answer in answers]
     rows = [data.rows[row] for row, _ in places]
-    results = [reward.of_row(row, text) for row, text in zip(rows, texts, strict=True)]
+    results = reward.of_rows(rows, texts)
     with start_judge(quality, derive_seed(seed, "judge engine")) as judge:
         judged = judge.score([row.question for row in rows], texts)
     scores = [result.score for result in results]
     return pd.DataFrame(
         {
-            "prompt_id": [f"{row.data_source}/{row.index}" for row in rows],
+            "prompt_id": [str(row) for row, _ in places],
             "response": texts,
             "reward": imperfect_rewards(config.reward.verifier, scores, places, 1, seed),
             "judge_score": [result.score for result in judged],

@@ -36,7 +36,7 @@ class Sampling:
     def rollouts(self) -> "tuple[pd.DataFrame, bool]":
         """Sample them with the configuration that training would have; keep them if asked to.
 
-        Also whether that configuration divides by a group's standard deviation.
+        Also whether that configuration divides by a group's standard deviation, as GRPO does.
         """
         runtime.configure_process()
         from refblend.config import load_config
@@ -54,7 +54,8 @@ class Sampling:
         frame = sample_rollouts(settings, self.prompts)
         if self.save is not None:
             write_table(self.save, frame)
-        return frame, settings.algorithm.norm_adv_by_std_in_grpo
+        algorithm = settings.algorithm
+        return frame, algorithm.adv_estimator == "grpo" and algorithm.norm_adv_by_std_in_grpo
 
 
 @with_options

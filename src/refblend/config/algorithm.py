@@ -113,8 +113,8 @@ class RefQualityScoreConfig(Section):
     groups: Literal["all", "mixed"] = "all"
     """``mixed``: blend only in groups whose rule rewards differ."""
     weight_per_length: bool = False
-    """Divide the weight of a response by its number of tokens, so that ``per_token`` carries the
-    dose of ``terminal``."""
+    """``per_token``: divide the weight of a response by its number of tokens L. The judge's part is
+    then w·q as with ``terminal``, but the rule's keeps 1 − w/L, not 1 − w."""
     placement: Placement = "per_token"
     """Where Q stands: on every response token (which pays for length), the last, or q/L on each."""
     invalid_score: Fraction = 0.5
@@ -129,6 +129,26 @@ class RefQualityScoreConfig(Section):
             return
         if self.method in ("gdpo", "hero") and self.placement != "terminal":
             yield f"method={self.method} gives one number per response: set placement=terminal"
+        if self.method in ("gdpo", "hero") and self.scoring.on_failure == "rule_reward":
+            yield (
+                f"method={self.method} compares scores within a group, and on_failure=rule_reward "
+                "leaves some out: set scoring.on_failure=invalid_score"
+            )
+        if self.weight_per_length and self.placement != "per_token":
+            yield (
+                "weight_per_length=true divides a score on every token: set placement=per_token, "
+                "or weight_per_length=false"
+            )
+        if self.strategy == "replay" and self.max_weight_warmup_steps:
+            yield (
+                "strategy=replay has the recorded weights, warm-up included: set "
+                "max_weight_warmup_steps=0"
+            )
+        if self.strategy == "decay" and self.schedule_warmup_share == 0:
+            yield (
+                "strategy=decay with schedule_warmup_share=0 never blends: raise the share, or set "
+                "enable=false"
+            )
         if self.method == "hero" and self.max_weight >= HERO_MOST:
             yield (
                 f"max_weight={self.max_weight} would let method=hero lift a wrong response above a "

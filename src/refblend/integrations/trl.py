@@ -88,6 +88,7 @@ class JudgeReward:
         completions: Sequence[str | Messages],
         completion_ids: Sequence[Sequence[int]],
         log_metric: Callable[[str, float], None] | None = None,
+        log_extra: Callable[[str, list[float]], None] | None = None,
         **columns: Any,
     ) -> list[float]:
         """Σ_t Q of each completion, as TRL asks for it.
@@ -97,6 +98,7 @@ class JudgeReward:
             completions: B texts or lists of messages.
             completion_ids: B lists of token ids.
             log_metric: TRL's; gets ``actor/ref_quality/*`` and ``incidents/*``.
+            log_extra: TRL's; gets ``judge_score``, a column of the completions that it logs.
             columns: of the dataset, B values each, and what else TRL passes.
 
         Raises:
@@ -111,6 +113,8 @@ class JudgeReward:
         if log_metric is not None:
             for name, value in score_metrics(results).items():
                 log_metric(name, value)
+        if log_extra is not None:
+            log_extra("judge_score", [result.score for result in results])
         lengths = torch.tensor([len(ids) for ids in completion_ids])
         mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(-1)
         scores = torch.tensor([result.score for result in results])
@@ -257,7 +261,8 @@ class BlendedGRPOTrainer(GRPOTrainer):
 
     def _weights(self, entropies: list[float]) -> list[float]:
         """w of each entropy, in the present step."""
-        step = self.state.global_step + 1
+        done = self.state.global_step  # in an evaluation, that of the last training step
+        step = done + 1 if self.model.training else max(1, done)
         total = max(self.state.max_steps, step)
         return [weight_for(self.strategy, h, step, total, self.weight_params) for h in entropies]
 

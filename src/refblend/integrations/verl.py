@@ -101,30 +101,34 @@ def compute_score(
         others: what verl passes besides.
 
     Returns:
-        What the rule gives, with ``judge_score``, ``judge_valid`` and ``judge_path``.
+        What the rule gives, with ``judge_score``, ``judge_valid`` and ``judge_path`` if the blend
+        is enabled.
 
     Raises:
-        DataError: the row has no question.
+        DataError: the row has no question, and the judge would read it.
     """
     extra = extra_info or {}
-    question = extra.get("question")
+    function: Callable[..., Any] = (
+        default_compute_score if rule is None else load_function(rule, "reward_kwargs.rule")
+    )
+    settings = read_settings(judge)
+    question = extra.get("question") if settings.enable else ""
     if not isinstance(question, str):
         raise DataError(
             f"a row of {data_source} (index {extra.get('index', 'unknown')}) has no text in "
             "extra_info.question, which the judge reads",
             "Add it to the data.",
         )
-    function: Callable[..., Any] = (
-        default_compute_score if rule is None else load_function(rule, "reward_kwargs.rule")
-    )
     found = function(
         data_source=data_source,
         solution_str=solution_str,
         ground_truth=ground_truth,
         extra_info=extra_info,
     )
-    result = _ask(judge, question, solution_str)
     scores = dict(found) if isinstance(found, Mapping) else {"score": found, "acc": found}
+    if not settings.enable:
+        return scores
+    result = _ask(settings, question, solution_str)
     return scores | {
         "judge_score": result.score,
         "judge_valid": float(result.valid),
@@ -132,8 +136,7 @@ def compute_score(
     }
 
 
-def _ask(section: Mapping[str, Any], question: str, response: str) -> JudgeResult:
-    settings = read_settings(section)
+def _ask(settings: RefQualityScoreConfig, question: str, response: str) -> JudgeResult:
     with _OPENING:
         judge = _judge_of(settings.model_dump_json())
     if settings.scoring.kind == "http":

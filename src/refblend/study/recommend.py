@@ -57,7 +57,10 @@ class Recommendation:
 
 
 def recommendations(
-    verdicts: pd.DataFrame, experiments: Mapping[str, ExperimentSpec], arms: Mapping[str, Arm]
+    verdicts: pd.DataFrame,
+    experiments: Mapping[str, ExperimentSpec],
+    arms: Mapping[str, Arm],
+    scale: str,
 ) -> list[Recommendation]:
     """The recommendation of every regime whose arms have been compared.
 
@@ -65,6 +68,7 @@ def recommendations(
         verdicts: the table ``verdicts.csv``.
         experiments: whose regimes are asked for.
         arms: every arm of theirs, resolved.
+        scale: an arm with fewer seeds there than its experiment ranks is no candidate.
 
     Raises:
         StudyError: two experiments declare the same regime.
@@ -72,7 +76,8 @@ def recommendations(
     found: dict[str, Recommendation] = {}
     for name, spec in experiments.items():
         for regime, baseline in spec.regimes.items():
-            candidates = _candidates(verdicts, name, baseline, spec.endpoint, arms)
+            rows = verdicts[verdicts.treated.isin(spec.ranked(scale))]
+            candidates = _candidates(rows, name, baseline, spec.endpoint, arms)
             if candidates.empty:
                 continue
             if regime in found:

@@ -29,7 +29,10 @@ def read_weights(path: Path) -> tuple[float, ...]:
 
 
 def replayed_weights_of(config: RefblendConfig, steps: int) -> tuple[float, ...]:
-    """The weight of each step, none for other strategies; DataError if there are too few."""
+    """The weight of each step, none for other strategies.
+
+    DataError if there are too few, or ``max_weight`` would cut one.
+    """
     path = _file_of(config)
     if path is None:
         return ()
@@ -38,6 +41,13 @@ def replayed_weights_of(config: RefblendConfig, steps: int) -> tuple[float, ...]
         raise DataError(
             f"replay_file {path} has weights of {len(weights)} steps, this run has {steps}",
             "Replay a run that is at least as long, or lower trainer.total_training_steps.",
+        )
+    most = config.algorithm.ref_quality_score.max_weight
+    if (highest := max(weights[:steps], default=0.0)) > most:
+        raise DataError(
+            f"replay_file {path} has weights up to {highest:g}, and max_weight={most:g} would cut "
+            "them",
+            "Set algorithm.ref_quality_score.max_weight to that of the recorded run.",
         )
     order_of_use = config.algorithm.ref_quality_score.replay_order
     if order_of_use == "recorded":

@@ -69,9 +69,10 @@ def test_missing_runs_are_left_out_and_two_arms_have_no_lack_of_fit() -> None:
     assert math.isnan(found["lack_of_fit"])
 
 
-def test_equal_doses_have_no_slope() -> None:
+def test_equal_doses_and_doses_that_no_seed_compares_have_no_slope() -> None:
     frame = pd.DataFrame({"arm": ["a", "b"], "seed": [1, 1], "dose": [0.1, 0.1], "outcome": [1, 2]})
-    for runs in (frame, frame.head(0)):
+    apart = frame.assign(seed=[1, 2], dose=[0.1, 0.3])
+    for runs in (frame, frame.head(0), apart):
         found = dose_response(runs)
         assert math.isnan(found["slope"])
         assert found["runs"] == len(runs)

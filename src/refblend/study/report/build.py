@@ -229,7 +229,7 @@ class Archive:
         """
         specs = {name: spec for name, spec in self.experiments(names).items() if spec.regimes}
         arms = resolve_arms(specs, self.place.scale, self.place.params)
-        found = recommendations(self.verdicts(specs), specs, arms)
+        found = recommendations(self.verdicts(specs), specs, arms, self.place.scale)
         if not found:
             raise StudyError(
                 "no experiment compares a blend with the baseline of a regime",

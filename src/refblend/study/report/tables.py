@@ -53,7 +53,7 @@ def tables_of(study: Study) -> dict[str, pd.DataFrame]:
     }
     if len(ranks := rank_correlations(study)):
         tables |= {"alignment": alignment_by_arm(study), "alignment_rank": ranks}
-    found = recommendations(tables["verdicts"], study.experiments, study.resolved)
+    found = recommendations(tables["verdicts"], study.experiments, study.resolved, study.scale)
     if found:
         tables["recommendations"] = table(found)
     return tables

@@ -39,8 +39,10 @@ def dose_response(runs: pd.DataFrame) -> dict[str, float]:
     arms = pd.get_dummies(runs.arm).to_numpy(np.float64)
     line, line_error, line_freedom = _fit(np.column_stack([doses, seeds]), y)
     _, error, freedom = _fit(np.column_stack([arms, seeds]), y)
-    row["slope"] = slope = float(line[0])
     _, within, _ = _fit(seeds, doses)
+    if within <= 1e-12 * float(doses @ doses):  # the seeds explain every dose
+        return row
+    row["slope"] = slope = float(line[0])
     if line_freedom and line_error:
         spread = math.sqrt(line_error / line_freedom / within)
         half = float(stats.t.ppf((1 + CONFIDENCE) / 2, line_freedom)) * spread

@@ -5,8 +5,8 @@ equivalence (two one-sided exact tests within ± margin); both p values are adju
 the family, each kind for itself. *equivalent* where the second is at most α, else *better* or
 *worse* where the first is, else *undecided*. A difference that is real but within the margin is
 thus *equivalent*: it is too small to matter. Of one contrast at most one of the two null hypotheses
-is true, so the chance of any false better or worse in a family is at most α, and so is that of any
-false equivalent.
+is true. So for a given choice of paired or independent tests the chance of any false better or
+worse in a family is at most α, and so is that of any false equivalent.
 """
 
 import math
