@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import yaml
+
+from refblend.config.loading import merge, nest
 
 SCALE = Path("params/scale/cpu.yaml")
 RECIPE = Path("params/embedded/cpu.yaml")
@@ -39,18 +42,6 @@ def refblend(*arguments: str | Path) -> None:
     )
 
 
-def overridden(values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """A copy of nested `values` with dotted keys replaced."""
-    result: dict[str, Any] = json.loads(json.dumps(values))
-    for dotted, value in overrides.items():
-        *path, last = dotted.split(".")
-        place = result
-        for name in path:
-            place = place.setdefault(name, {})
-        place[last] = value
-    return result
-
-
 def make_bed(name: str, bed: dict[str, Any], work: Path) -> list[str]:
     """Data and warm start of a candidate; the overrides of its runs.
 
@@ -63,7 +54,8 @@ def make_bed(name: str, bed: dict[str, Any], work: Path) -> list[str]:
         folder = work / name
         recipe, data, actor = folder / "recipe.yaml", folder / "data", folder / "actor"
         folder.mkdir(parents=True, exist_ok=True)
-        values = overridden(yaml.safe_load(RECIPE.read_text()), values)
+        changes = [nest(key.split("."), value) for key, value in values.items()]
+        values = reduce(merge, changes, yaml.safe_load(RECIPE.read_text()))
         if recipe.is_file() and yaml.safe_load(recipe.read_text()) != values:
             sys.exit(
                 f"{recipe}: candidate {name} has another recipe now, and what the folder holds was "

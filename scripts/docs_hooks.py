@@ -22,7 +22,6 @@ OF_THE_ROOT = {
     "about/changelog.md": "CHANGELOG.md",
     "about/conduct.md": "CODE_OF_CONDUCT.md",
     "about/contributing.md": "CONTRIBUTING.md",
-    "about/history.md": "HISTORY.md",
     "about/security.md": "SECURITY.md",
 }
 

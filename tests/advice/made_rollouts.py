@@ -1,7 +1,11 @@
 """Rollouts made from known probabilities."""
 
+import math
+
 import numpy as np
 import pandas as pd
+
+from refblend.advice.alignment import Blend
 
 
 def rollouts(prompts: int, n: int = 8, flip: float = 0.2, skill: float = 1.0, seed: int = 0):
@@ -21,3 +25,24 @@ def rollouts(prompts: int, n: int = 8, flip: float = 0.2, skill: float = 1.0, se
             "entropy": rng.random(len(truth)),
         }
     )
+
+
+def slow_alignment(frame: pd.DataFrame, blend: Blend, by_std: bool = True) -> float:
+    """One prompt after another, straight from the definition; every response labelled."""
+    cross = own = truth = 0.0
+    for _, group in frame.groupby("prompt_id"):
+        w = blend.weight
+        if blend.groups == "mixed" and group.reward.nunique() == 1:
+            w = 0.0
+        score = group.judge_score * (group.length if blend.placement == "per_token" else 1)
+        returns = (1 - w) * group.reward + w * score
+        advantage = returns - returns.mean()
+        if by_std:
+            advantage = advantage / (returns.std(ddof=1) + 1e-6)
+        if returns.nunique() == 1:
+            advantage = returns * 0
+        right = group.truth - group.truth.mean()
+        cross += (advantage * right).sum()
+        own += (advantage**2).sum()
+        truth += (right**2).sum()
+    return cross / math.sqrt(own * truth)

@@ -6,13 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from made_rollouts import rollouts
+from made_rollouts import rollouts, slow_alignment
 from typer.testing import CliRunner
 
 import refblend
+from refblend.advice.alignment import Blend
 from refblend.advice.rollouts import Columns, read_rollouts
 from refblend.cli.main import app
 from refblend.errors import DataError
+
+UNBLENDED = Blend(0.0)
 
 
 def test_a_noisy_rule_and_a_good_judge_ask_for_a_blend():
@@ -223,7 +226,9 @@ def test_the_command_is_told_how_the_trainer_normalises(tmp_path, option, by_std
     frame.to_csv(path, index=False)
     result = CliRunner().invoke(app, ["advise", str(path), "--report", str(report), *option])
     assert result.exit_code == 0, result.output
-    assert json.loads(report.read_text())["unblended"] == pytest.approx(unblended(frame, by_std))
+    assert json.loads(report.read_text())["unblended"] == pytest.approx(
+        slow_alignment(frame, UNBLENDED, by_std)
+    )
 
 
 def test_a_prompt_that_comes_back_is_no_new_prompt_for_the_intervals(tmp_path):
@@ -256,7 +261,7 @@ def test_a_run_is_read_at_its_first_step_or_at_those_that_are_named(tmp_path):
     def expected(*steps: int) -> tuple[int, int, float]:
         whole = pd.concat([parts[step] for step in steps])
         whole["prompt_id"] = whole.prompt_id + 1000 * whole.step  # groups; the prompts are 20
-        return len(whole), 20, unblended(whole, by_std=True)
+        return len(whole), 20, slow_alignment(whole, UNBLENDED)
 
     assert told() == expected(5)
     assert told("--steps", "10") == expected(10)
@@ -283,21 +288,9 @@ def test_sampled_rollouts_are_normalised_as_the_configuration_says(
     arguments = ["advise", *given, "--set", f"algorithm.{setting}", "--report", str(report)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    assert json.loads(report.read_text())["unblended"] == pytest.approx(unblended(frame, by_std))
-
-
-def unblended(frame: pd.DataFrame, by_std: bool) -> float:
-    """The alignment of the rule reward itself, prompt by prompt."""
-    cross = own = truth = 0.0
-    for _, group in frame.groupby("prompt_id"):
-        advantage = group.reward - group.reward.mean()
-        if by_std:
-            advantage = advantage / (group.reward.std() + 1e-6)
-        right = group.truth - group.truth.mean()
-        cross += (advantage * right).sum()
-        own += (advantage**2).sum()
-        truth += (right**2).sum()
-    return cross / (own * truth) ** 0.5
+    assert json.loads(report.read_text())["unblended"] == pytest.approx(
+        slow_alignment(frame, UNBLENDED, by_std)
+    )
 
 
 def test_neither_ray_nor_vllm_is_needed(tmp_path):

@@ -1,13 +1,11 @@
 """Alignment against a slow implementation, and what the pieces of the advice must satisfy."""
 
-import math
-
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_rollouts import rollouts
+from made_rollouts import rollouts, slow_alignment
 
 from refblend.advice.alignment import (
     Blend,
@@ -18,26 +16,6 @@ from refblend.advice.alignment import (
     tilted,
 )
 from refblend.advice.answer import samples_of
-
-
-def slow_alignment(frame: pd.DataFrame, blend: Blend) -> float:
-    """One prompt after another, straight from the definition; every response labelled."""
-    cross = own = truth = 0.0
-    for _, group in frame.groupby("prompt_id"):
-        w = blend.weight
-        if blend.groups == "mixed" and group.reward.nunique() == 1:
-            w = 0.0
-        score = group.judge_score * (group.length if blend.placement == "per_token" else 1)
-        returns = (1 - w) * group.reward + w * score
-        spread = returns.std(ddof=1)
-        advantage = (returns - returns.mean()) / (spread + 1e-6)
-        if returns.nunique() == 1:
-            advantage = returns * 0
-        right = group.truth - group.truth.mean()
-        cross += (advantage * right).sum()
-        own += (advantage**2).sum()
-        truth += (right**2).sum()
-    return cross / math.sqrt(own * truth)
 
 
 @settings(max_examples=25, deadline=None)

@@ -143,11 +143,6 @@ def test_every_page_is_in_the_navigation() -> None:
     assert pages - navigation == {"index.md"} - navigation
 
 
-def test_the_picture_is_what_its_script_draws() -> None:
-    drawn = runpy.run_path(str(ROOT / "scripts" / "architecture.py"))["drawing"]()
-    assert drawn == (ROOT / "docs" / "assets" / "architecture.svg").read_text(encoding="utf-8")
-
-
 def test_every_key_and_command_is_in_the_generated_pages() -> None:
     pages = runpy.run_path(str(ROOT / "scripts" / "docs_reference.py"))
     text = "\n".join(pages["configuration"]().values())

@@ -73,15 +73,19 @@ def refblend_command(*arguments: Any) -> None:
 # --- tables -------------------------------------------------------------------------------------
 
 
+def _both_ways(compute_score: Callable[..., float], rows: Any) -> Values:
+    return {
+        f"{text!r} against {gold!r}": [compute_score(text, gold, m) for m in ("strict", "flexible")]
+        for text, gold in rows
+    }
+
+
 @case("reward.gsm8k")
 def reward_gsm8k(_: Inputs) -> Values:
     """The rule reward of numeric answers, both ways of reading them."""
     from refblend.rewards.gsm8k import compute_score
 
-    return {
-        f"{text!r} against {gold!r}": [compute_score(text, gold, m) for m in ("strict", "flexible")]
-        for text, gold in golden_tables.GSM8K
-    }
+    return _both_ways(compute_score, golden_tables.GSM8K)
 
 
 @case("reward.math")
@@ -89,10 +93,7 @@ def reward_math(_: Inputs) -> Values:
     """The rule reward of MATH."""
     from refblend.rewards.math import compute_score
 
-    return {
-        f"{text!r} against {gold!r}": [compute_score(text, gold, m) for m in ("strict", "flexible")]
-        for text, gold in golden_tables.MATH
-    }
+    return _both_ways(compute_score, golden_tables.MATH)
 
 
 @case("reward.reasoning_gym")

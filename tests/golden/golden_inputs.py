@@ -5,7 +5,7 @@ A golden must move only with the code that it watches, so its inputs come from t
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -185,12 +185,8 @@ class Inputs:
     def prompts(self) -> Path:
         """24 problems in verl's schema."""
         rows = [(a, b) for a in range(5) for b in range(5)][:24]
-        return self.write_prompts("prompts.jsonl", rows)
-
-    def write_prompts(self, name: str, sums: Sequence[tuple[int, int]]) -> Path:
-        """A prompt file of such problems."""
-        path = self.folder / name
-        lines = (json.dumps(prompt_row(i, a, b)) for i, (a, b) in enumerate(sums))
+        path = self.folder / "prompts.jsonl"
+        lines = (json.dumps(prompt_row(i, a, b)) for i, (a, b) in enumerate(rows))
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
 

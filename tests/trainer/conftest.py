@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from chaos.runs import processes_left
 
 from refblend.config.loading import merge
 from refblend.lifecycle.folders import folders_of
-from refblend.lifecycle.guardian import cluster_processes
 from refblend.trainer.tracking import strip_timings
 
 HERE = Path(__file__).parent
@@ -121,16 +120,6 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         return json.loads((self.directory / "summary.json").read_text())
-
-
-def processes_left(pid: int, patience_s: float = 30.0) -> list[str]:
-    """Processes of the private cluster of the command ``pid`` that do not end by themselves."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        left = [str(process) for process in cluster_processes(f"{pid}-")]
-        if not left or time.monotonic() > deadline:
-            return left
-        time.sleep(0.5)
 
 
 @pytest.fixture(scope="session")

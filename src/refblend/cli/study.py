@@ -46,13 +46,12 @@ def grid(
 
 
 @app.command(hidden=True)
-def schemas(out: Needed = Path("workflow/schemas")) -> None:
-    """Write the JSON schemas that the workflow validates against."""
-    from refblend.study.design.workflow import json_schemas
+def schema(out: Needed = Path("workflow/schemas/config.schema.json")) -> None:
+    """Write the JSON schema of the workflow's configuration."""
+    from refblend.study.design.workflow import config_schema
 
-    for name, schema in json_schemas().items():
-        write_json(out / name, schema)
-        typer.echo(str(out / name))
+    write_json(out, config_schema())
+    typer.echo(str(out))
 
 
 @app.command(hidden=True)

@@ -94,11 +94,8 @@ def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
 def check_engine_kwargs(key: str, given: Mapping[str, Any]) -> None:
     """Refuse (ConfigError) what vLLM's ``EngineArgs`` lacks, and what has a key of its own here.
 
-    ``key`` is the configuration's ``….engine_kwargs``. The import of vLLM takes seconds, so it is
-    made only for arguments that are given.
+    ``key`` is the configuration's ``….engine_kwargs``.
     """
-    if not given:
-        return
     with runtime.importing():
         from vllm.engine.arg_utils import EngineArgs
 

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from made_runs import grid_of
+from made_runs import grid_of, write_run
 from typer.testing import CliRunner
 
 from refblend.cli.study import app
@@ -15,9 +15,9 @@ def checked(tmp_path: Path) -> Collected:
     return collect(grid_of(("linear", 1)), "cpu", tmp_path)
 
 
-def test_checks_pass_and_fail_as_they_should(tmp_path, make_run) -> None:
+def test_checks_pass_and_fail_as_they_should(tmp_path) -> None:
     run = tmp_path / "cpu" / "linear" / "seed_1"
-    make_run(run, 1, incidents={"overlength": 2})
+    write_run(run, 1, incidents={"overlength": 2})
     record = check_milestone(checked(tmp_path), {"overlength": 2})
     assert record["incidents"]["overlength"] == 2
     with pytest.raises(StudyError, match="2 overlength incidents"):
@@ -35,10 +35,10 @@ def test_checks_pass_and_fail_as_they_should(tmp_path, make_run) -> None:
     assert [json.loads(line)["exit_status"] for line in attempts] == [1, 1]
 
 
-def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(tmp_path, make_run):
+def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(tmp_path):
     """Two seeds, the first finished once; then the job is refused before it compared anything."""
     old, new = (tmp_path / "cpu" / "linear" / f"seed_{seed}" for seed in (1, 2))
-    make_run(old, 1)
+    write_run(old, 1)
     log = tmp_path / "train.log"
     log.write_text("error: data.train_files: no such file\n")
     assert record_failure([old, new], 2, log) == [new]
@@ -51,8 +51,8 @@ def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(t
     assert all((run / "failures.jsonl").exists() for run in (old, new))
 
 
-def test_the_marker_names_status_and_identity_of_every_seed(tmp_path, make_run) -> None:
-    runs = [make_run(tmp_path / f"seed_{seed}", seed) for seed in (1, 2)]
+def test_the_marker_names_status_and_identity_of_every_seed(tmp_path) -> None:
+    runs = [write_run(tmp_path / f"seed_{seed}", seed) for seed in (1, 2)]
     assert block_record(runs) == {
         seed: {"status": "finished", "identity": "this run"} for seed in ("1", "2")
     }
@@ -63,9 +63,9 @@ def test_the_marker_names_status_and_identity_of_every_seed(tmp_path, make_run) 
         (runs[1] / "summary.json").unlink(missing_ok=True)
 
 
-def test_the_command_checks_its_limits(tmp_path, make_run) -> None:
+def test_the_command_checks_its_limits(tmp_path) -> None:
     incidents = {"overlength": 2, "oom": 1}
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents=incidents)
+    write_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents=incidents)
     write_collected(checked(tmp_path), tmp_path / "frames")
     out = tmp_path / "checks.json"
     command = ["check", "--collected", str(tmp_path / "frames"), "--out", str(out)]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made_runs import grid_of
+from made_runs import grid_of, write_run
 
 from refblend.embedded.pack import unpack_models
 from refblend.embedded.recipe import load_recipe
@@ -23,14 +23,14 @@ from refblend.study.runs.incidents import incident_counts
 from refblend.study.runs.measures import accuracy_by_step, series
 
 
-def test_every_run_is_a_row_whatever_became_of_it(tmp_path, make_run) -> None:
+def test_every_run_is_a_row_whatever_became_of_it(tmp_path) -> None:
     root = tmp_path / "cpu"
-    make_run(root / "off" / "seed_1", 1, blended=False)
-    make_run(root / "off" / "seed_2", 2, status="incomplete")
+    write_run(root / "off" / "seed_1", 1, blended=False)
+    write_run(root / "off" / "seed_2", 2, status="incomplete")
     record_failure([root / "off" / "seed_3"], 1)
-    make_run(root / "linear" / "seed_1", 1)
+    write_run(root / "linear" / "seed_1", 1)
     (root / "linear" / "seed_1" / "summary.json").write_text("{torn")
-    make_run(root / "linear" / "seed_2", 2)
+    write_run(root / "linear" / "seed_2", 2)
     (root / "linear" / "seed_2" / "metrics.jsonl").write_text("no json\n")
     names = [("off", 1), ("off", 2), ("off", 3), ("linear", 1), ("linear", 2), ("linear", 3)]
     collected = collect(grid_of(*names), "cpu", tmp_path)
@@ -41,8 +41,8 @@ def test_every_run_is_a_row_whatever_became_of_it(tmp_path, make_run) -> None:
     assert set(collected.counted_metrics.arm) == {"off"}
 
 
-def test_numbers_come_through_unchanged(tmp_path, make_run) -> None:
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
+def test_numbers_come_through_unchanged(tmp_path) -> None:
+    write_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     collected = collect(grid_of(("linear", 1)), "cpu", tmp_path)
     run = collected.runs.iloc[0]
     assert (run.steps, run.wall_time_s, run.resumed) == (20, 101.0, 0)
@@ -55,8 +55,8 @@ def test_numbers_come_through_unchanged(tmp_path, make_run) -> None:
     assert set(collected.responses.step) == {5, 20}
 
 
-def test_frames_survive_the_files(tmp_path, make_run) -> None:
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
+def test_frames_survive_the_files(tmp_path) -> None:
+    write_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
     collected = collect(grid_of(("linear", 1), ("off", 1)), "cpu", tmp_path)
     write_collected(collected, tmp_path)
     read = read_collected(tmp_path)
@@ -68,12 +68,12 @@ def test_frames_survive_the_files(tmp_path, make_run) -> None:
     )
 
 
-def test_an_archive_stands_in_for_runs_that_are_gone_only(tmp_path, make_run) -> None:
+def test_an_archive_stands_in_for_runs_that_are_gone_only(tmp_path) -> None:
     grid = grid_of(("linear", 1), ("linear", 2))
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
+    write_run(tmp_path / "cpu" / "linear" / "seed_1", 1)
     archive = collect(grid, "cpu", tmp_path)
     (tmp_path / "cpu" / "linear" / "seed_1").rename(tmp_path / "gone")
-    make_run(tmp_path / "cpu" / "linear" / "seed_2", 2)
+    write_run(tmp_path / "cpu" / "linear" / "seed_2", 2)
     later = collect(grid, "cpu", tmp_path)
     both = add_archived(later, archive)
     assert dict(both.runs.set_index("seed").status) == {1: "finished", 2: "finished"}
@@ -96,8 +96,8 @@ def test_a_missing_or_damaged_file_is_an_error_with_a_remedy(tmp_path, name) -> 
         read_collected(tmp_path)
 
 
-def test_incidents_are_summed_and_absent_runs_stay_unknown(tmp_path, make_run) -> None:
-    make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents={"overlength": 3, "drift": 1})
+def test_incidents_are_summed_and_absent_runs_stay_unknown(tmp_path) -> None:
+    write_run(tmp_path / "cpu" / "linear" / "seed_1", 1, incidents={"overlength": 3, "drift": 1})
     counts = incident_counts(collect(grid_of(("linear", 1), ("linear", 2)), "cpu", tmp_path))
     assert counts.loc[0, ["overlength", "drift", "judge_error"]].tolist() == [3, 1, 0]
     assert counts.loc[1, "overlength"] is pd.NA

@@ -2,15 +2,16 @@ import json
 from pathlib import Path
 
 import pytest
+from made_runs import write_run
 
 from refblend.files import write_json
 from refblend.study.runs.run_files import ALIGNMENT, bound_to, read_run, read_test
 
 
 @pytest.fixture
-def run(tmp_path, make_run) -> Path:
+def run(tmp_path) -> Path:
     """A finished run of 20 steps with its evaluation."""
-    return make_run(tmp_path / "seed_1", 1, steps=20)
+    return write_run(tmp_path / "seed_1", 1, steps=20)
 
 
 def evaluation_of(run: Path) -> tuple[set[str], str]:
@@ -36,10 +37,10 @@ def test_what_another_run_left_does_not_count(run) -> None:
     assert "belongs to another run" in reason
 
 
-def test_an_evaluation_before_the_run_went_on_does_not_count(run, make_run) -> None:
+def test_an_evaluation_before_the_run_went_on_does_not_count(run) -> None:
     """An extended run keeps its identity."""
     report = (run / "test.json").read_text()
-    make_run(run, 1, steps=30)
+    write_run(run, 1, steps=30)
     (run / "test.json").write_text(report)
     values, reason = evaluation_of(run)
     assert values == set()

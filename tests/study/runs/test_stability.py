@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made_runs import grid_of
+from made_runs import grid_of, write_run
 
 from refblend.study.runs.collect import collect
 from refblend.study.runs.measures import accuracy_by_step, stability
@@ -30,8 +30,8 @@ def edited(run: Path, changes: dict[int, dict[str, float | None]]) -> None:
     path.write_text("".join(texts))
 
 
-def test_a_step_without_a_finite_value_is_a_spike(tmp_path, make_run) -> None:
-    run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
+def test_a_step_without_a_finite_value_is_a_spike(tmp_path) -> None:
+    run = write_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     before = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
     edited(run, {7: {"actor/pg_loss": None}, 20: {"actor/pg_loss": None, "actor/grad_norm": None}})
     after = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
@@ -40,8 +40,8 @@ def test_a_step_without_a_finite_value_is_a_spike(tmp_path, make_run) -> None:
 
 
 @pytest.mark.parametrize(("gap", "collapse"), [({}, 1), ({14: None}, 1), ({14: None, 18: None}, 0)])
-def test_a_step_without_an_entropy_breaks_the_collapse(tmp_path, make_run, gap, collapse) -> None:
-    run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
+def test_a_step_without_an_entropy_breaks_the_collapse(tmp_path, gap, collapse) -> None:
+    run = write_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     entropies = dict.fromkeys(range(12, 21), 0.01) | gap
     name = "actor/ref_quality/avg_entropy"
     edited(run, {step: {name: value} for step, value in entropies.items()})
@@ -50,8 +50,8 @@ def test_a_step_without_an_entropy_breaks_the_collapse(tmp_path, make_run, gap, 
     assert row.entropy_end == 0.01
 
 
-def test_a_metric_that_begins_late_or_never_is_not_missing(tmp_path, make_run) -> None:
-    run = make_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
+def test_a_metric_that_begins_late_or_never_is_not_missing(tmp_path) -> None:
+    run = write_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         line.pop("actor/grad_norm", None)

@@ -13,7 +13,6 @@ from refblend.config import RefblendConfig
 from refblend.config.base import NonNegativeInt, PositiveInt, Section
 from refblend.config.loading import checked
 from refblend.study.design.names import Scale
-from refblend.study.design.spec import ExperimentSpec
 
 
 class ThreadsConfig(Section):
@@ -92,13 +91,10 @@ def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
     return checked(WorkflowConfig, values, document).model_dump(mode="json")
 
 
-def json_schemas() -> dict[str, dict[str, Any]]:
-    """File name → JSON schema, as stored in ``workflow/schemas``."""
+def config_schema() -> dict[str, Any]:
+    """The JSON schema of ``workflow/schemas/config.schema.json``."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    models: dict[str, type[Section]] = {"config": WorkflowConfig, "experiment": ExperimentSpec}
-    return {
-        f"{name}.schema.json": dialect | model.model_json_schema() for name, model in models.items()
-    }
+    return dialect | WorkflowConfig.model_json_schema()
 
 
 def gpus_to_train(config: RefblendConfig) -> int:

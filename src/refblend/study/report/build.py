@@ -57,6 +57,11 @@ class Place:
         """That of a scale below the current directory."""
         return cls(scale, Path("results", scale), Path("models", scale))
 
+    def experiments(self, name: str) -> list[str]:
+        """Those of a milestone's report, or the named experiment alone."""
+        known = name in MILESTONES
+        return experiments_of(name, self.params, self.scale) if known else [name]
+
 
 def write_report(
     place: Place, name: str, collected: Collected, out: Path, values: pd.DataFrame | None = None
@@ -66,10 +71,9 @@ def write_report(
     ``values`` are the measures of these and maybe other runs, where they are known. StudyError if
     no run has finished, or a file cannot be used.
     """
-    named = experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
     specs = {
         experiment: spec
-        for experiment, spec in load_experiments(place.params, named).items()
+        for experiment, spec in load_experiments(place.params, place.experiments(name)).items()
         if len(of(collected, {experiment: spec}, place.scale).finished)
     }
     if not specs:
@@ -253,9 +257,7 @@ class Archive:
                 if (place.results / SCORING / "measurements").is_dir():
                     yield write_scoring(place, out / name)
                 continue
-            names = (
-                experiments_of(name, place.params, place.scale) if name in MILESTONES else [name]
-            )
+            names = place.experiments(name)
             own = load_experiments(place.params, [each for each in names if each in self.known])
             collected = of(self.collected, own, place.scale)
             if len(collected.finished):

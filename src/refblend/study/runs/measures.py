@@ -1,6 +1,5 @@
 """One number per run and measure, by which arms are compared, from finished runs."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from refblend.study.stats.statistics import (
     has_collapsed,
     largest_drawdown,
 )
+from refblend.trainer.console import accuracies
 from refblend.trainer.guards import SANITY_SOURCE
 
 LOSS = ("actor/pg_loss", "actor/loss")
@@ -23,7 +23,6 @@ LOSS = ("actor/pg_loss", "actor/loss")
 ENTROPY = ("actor/ref_quality/avg_entropy", "actor/entropy")
 """Entropy of the actor; the first that a run has."""
 GRADIENT, LENGTH = "actor/grad_norm", "response_length/mean"
-_ACCURACY = re.compile(rf"val-core/(?!{SANITY_SOURCE}/).+/acc/mean@1")
 
 RETURN_STEPS = 5
 """Steps at the end of a run over which its final return is averaged."""
@@ -62,7 +61,8 @@ def accuracy_by_step(metrics: pd.DataFrame) -> pd.DataFrame:
 
     The sanity set does not count.
     """
-    names = [name for name in metrics.metric.unique() if _ACCURACY.fullmatch(name)]
+    named = accuracies(metrics.metric.unique())
+    names = [name for name, source in named.items() if source != SANITY_SOURCE]
     part = metrics[metrics.metric.isin(names)]
     return part.groupby(STEP, as_index=False)["value"].mean()
 
