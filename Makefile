@@ -48,7 +48,7 @@ study: env ## train and report M1 at scale cpu, about ten minutes; TARGET=all: f
 	{ echo "error: TARGET=$$target is neither a file nor one of $(TARGETS)." >&2; exit 2; }; done
 	@$(if $(filter gpu gpu7b,$(SCALE)),$(BIN)/python -m refblend.study.planning.gpu $(SCALE))
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --resources gpu=$$($(BIN)/python -m refblend.lifecycle.devices) \
-		--workflow-profile workflow/profiles/default --config scale=$(SCALE)
+		--workflow-profile workflow/profiles/default --config scale=$(SCALE) $(if $(filter gpu gpu7b,$(SCALE)),seeds_per_job=1)
 	@echo "Reports: results/$(SCALE)/*/report.md"
 	@test "$(TARGET)" = all || echo "The whole study: make study TARGET=all SCALE=$(SCALE) (scale cpu: fourteen hours or more on two cores)"
 

@@ -82,7 +82,7 @@ def main() -> None:
             reward_funcs=correct,
             judge=JudgeReward(judge, question_column="question"),
             strategy="constant",  # "linear" and others read the actor's entropy
-            weight_params=WeightParams(max_weight=0.3),
+            weight_params=WeightParams(max_weight=0.45),
             args=settings(options.steps, options.output),
             train_dataset=load_problems(f"data/{options.scale}/train.parquet"),
         )

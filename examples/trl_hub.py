@@ -33,7 +33,7 @@ options, args = TrlParser((Options, GRPOConfig)).parse_args_and_config()
 data = load_dataset(options.data, "main", split="train")
 data = data.map(lambda row: {"prompt": [{"role": "user", "content": row["question"]}]})
 with Judge.open(options.judge, engine="hf") as judge:
-    blend = {"strategy": "constant", "weight_params": WeightParams(max_weight=0.3)}
+    blend = {"strategy": "constant", "weight_params": WeightParams(max_weight=0.45)}
     blend["judge"] = JudgeReward(judge)
     trl = {"model": options.actor, "reward_funcs": [correct], "train_dataset": data, "args": args}
     BlendedGRPOTrainer(**trl, **blend).train()

@@ -224,6 +224,7 @@ def test_the_key_comes_from_the_environment(endpoint, monkeypatch) -> None:
     ("scoring", "words"),
     [
         ({"kind": "http"}, r"http\.base_url is needed by kind=http"),
+        ({"kind": "http", "num_gpus": 0.2}, "num_gpus=0.2, but with kind=http .*: set num_gpus=0"),
         ({"kind": "http", "http": {"base_url": "http://a/v1"}}, r"http\.model is needed"),
         ({"kind": "http", "http": {"base_url": "localhost:8000", "model": "m"}}, "web address"),
         ({"kind": "http", "http": {"base_url": "http://u:p@a/v1", "model": "m"}}, "password"),

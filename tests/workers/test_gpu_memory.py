@@ -67,7 +67,7 @@ def test_scale_gpu_on_cards_of_four_sizes(tmp_path, device, fits):
     if fits:
         check_gpu_memory(config, device * GIB)
         return
-    with pytest.raises(ResourceError, match=r"actor .*GiB kept(.|\n)*peak") as refusal:
+    with pytest.raises(ResourceError, match=r"actor .* kept and .* at work; .*peak") as refusal:
         check_gpu_memory(config, device * GIB)
     changes = str(refusal.value).split("This fits: ")[1].rstrip(".").split()
     check_gpu_memory(scale_gpu(tmp_path / "again", "0.5B", *changes), device * GIB)
@@ -116,6 +116,26 @@ def test_pretended_gpus_are_checked_before_anything_starts(tmp_path, monkeypatch
     monkeypatch.setenv("REFBLEND_PRETENDED_GPUS", "24")
     with pytest.raises(ResourceError, match="does not fit into 24 GiB"):
         check_machine(config)
+
+
+def test_shares_that_no_device_has_room_for_are_refused(tmp_path, monkeypatch):
+    """0.6 + 0.3 leave no 0.2 on any device, although the sum fits; 0.6 + 0.2 + 0.2 do."""
+    monkeypatch.setattr("refblend.workers.pools.estimate_available_memory", lambda: 2**42)
+    monkeypatch.setenv("REFBLEND_PRETENDED_GPUS", ",".join(8 * ["80"]))
+    ranks, rollout = "actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.rollout"
+    eight = (
+        f"{ranks}.world_size=8",
+        f"{ranks}.num_gpus_per_worker=0.6",
+        f"{rollout}.num_engines=8",
+    )
+    config = scale_gpu(tmp_path / "wide", "0.5B", *eight, f"{rollout}.num_gpus=0.3")
+    with pytest.raises(
+        ResourceError, match=r"judge 0\.2\) take 9 devices.*machine has 8"
+    ) as refusal:
+        check_machine(config)
+    assert f"{rollout}.num_gpus" in refusal.value.remedy
+    judges = "algorithm.ref_quality_score.scoring.num_engines=8"
+    check_machine(scale_gpu(tmp_path, "0.5B", *eight, f"{rollout}.num_gpus=0.2", judges))
 
 
 def test_kl_never_puts_a_policy_on_the_cpu_silently(tmp_path):

@@ -147,7 +147,8 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
     curves = [Curve(*kind, list(WEIGHTS), *own) for kind, own in zip(kinds, by_kind, strict=True)]
     return Advice(
         verdict=decided,
-        sentence=_sentence(decided, blends[best], gain, (low, float(np.nanmax(highs))), needed),
+        sentence=_sentence(decided, blends[best], gain, (low, float(np.nanmax(highs))), needed)
+        + _same_as_reward(samples),
         responses=len(samples.reward),
         prompts=samples.prompts,
         labelled_responses=int(np.isfinite(samples.truth).sum()),
@@ -255,6 +256,16 @@ def _needed(samples: Samples, gains: Array, lows: Array, highs: Array, best: int
         to_leave = float(np.nanmax((highs - gains) / (MATTERS - gains)))
     labelled = len(np.unique(samples.prompt[np.isfinite(samples.truth)]))
     return math.ceil(labelled * max(min(to_blend, to_leave), 1.0) ** 2)
+
+
+def _same_as_reward(samples: Samples) -> str:
+    known = np.isfinite(samples.truth)
+    if not np.array_equal(samples.truth[known], samples.reward[known]):
+        return ""
+    return (
+        " The truth is the rule reward itself in every row: if the rule can be wrong, give another "
+        "truth (--column truth=COLUMN)."
+    )
 
 
 def _sentence(

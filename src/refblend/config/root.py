@@ -235,8 +235,11 @@ class RefblendConfig(Section):
                     f"that vLLM splits loses its seed: leave it out, or set {section}.num_gpus"
                 )
             if kind != "vllm" and (engine.engine_kwargs or (engine.sleep and engine.num_gpus)):
-                key = "engine_kwargs" if engine.engine_kwargs else "sleep"
-                yield f"{section}.{key} is for vLLM, and the engine is {kind}: leave it out"
+                remedy = "engine_kwargs={}" if engine.engine_kwargs else "sleep=false"
+                yield (
+                    f"{section}.{remedy.partition('=')[0]} is for vLLM, and the engine is {kind}: "
+                    f"set {remedy}"
+                )
 
     def _misfits_of_estimator(self) -> Iterator[str]:
         estimator = self.algorithm.adv_estimator

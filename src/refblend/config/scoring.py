@@ -153,6 +153,11 @@ class ScoringConfig(EngineConfig):
 
     def _misfits(self) -> Iterator[str]:
         if self.kind == "http":
+            if self.num_gpus:
+                yield (
+                    f"num_gpus={self.num_gpus:g}, but with kind=http the run only asks an "
+                    "endpoint: set num_gpus=0"
+                )
             for name in ("base_url", "model"):
                 if getattr(self.http, name) is None:
                     yield f"http.{name} is needed by kind=http: set it"

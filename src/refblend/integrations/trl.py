@@ -46,6 +46,7 @@ except ModuleNotFoundError as error:
 from refblend.documents import show
 from refblend.errors import ConfigError, DataError
 from refblend.integrations.messages import Messages, question_of, response_of
+from refblend.lookup import get_strategy
 from refblend.ppo.blending import Placement, expand_quality
 from refblend.ppo.choices import HERO_MOST, EntropyLevel, Method
 from refblend.ppo.masking import masked_mean
@@ -172,7 +173,8 @@ class BlendedGRPOTrainer(GRPOTrainer):
     Args:
         judge: gives Q; it becomes one more reward function.
         reward_funcs: TRL's; R is their sum with ``args.reward_weights``.
-        strategy: a name of :data:`refblend.ppo.weights.STRATEGIES`.
+        strategy: a name of :data:`refblend.ppo.weights.STRATEGIES`, or your own
+            ``module:function``.
         weight_params: thresholds and maxima of the strategy; None: the defaults.
         method: ``blend``, or ``recheck``, ``gdpo`` or ``hero`` (:mod:`refblend.ppo.methods`).
         entropy_level: ``response``: each response has the weight of its own entropy.
@@ -205,17 +207,24 @@ class BlendedGRPOTrainer(GRPOTrainer):
                 "reward by itself: nothing is left to blend",
                 "Use sum_then_normalize, or method='gdpo', which sets it.",
             )
+        if not isinstance(judge, JudgeReward):
+            raise ConfigError(f"judge is {show(judge)}", "Give JudgeReward(judge).")
+        if not isinstance(weight_params, WeightParams | None):
+            raise ConfigError(
+                f"weight_params is {show(weight_params)}", "Give WeightParams(max_weight=…)."
+            )
+        chosen = get_strategy(strategy) if ":" in strategy else strategy
         _refuse_what_does_not_fit(method, entropy_level, judge.placement, weight_params)
         if args is not None and args.reward_weights is not None:
             args = copy.copy(args)
             args.reward_weights = [*args.reward_weights, 1.0]
-        weight_for(strategy, 0.0, 1, 1, weight_params)  # refuse what does not fit before a step
+        weight_for(chosen, 0.0, 1, 1, weight_params)  # refuse what does not fit before a step
         for name in ("train_dataset", "eval_dataset"):
             data = trl.get(name)
             if isinstance(data, Dataset):  # what is streamed is checked batch by batch
                 judge.check_questions({n: data[n] for n in data.column_names}, name)
         super().__init__(reward_funcs=[*functions, judge], args=args, **trl)
-        self.strategy, self.weight_params = strategy, weight_params
+        self.strategy, self.weight_params = chosen, weight_params
         self.method, self.entropy_level = method, entropy_level
         if method == "gdpo":
             self.multi_objective_aggregation = "normalize_then_sum"

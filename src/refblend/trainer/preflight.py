@@ -11,6 +11,7 @@ from refblend.data.dataset import PromptDataset, PromptSampler
 from refblend.data.schema import PromptRow, read_rows
 from refblend.energy import carbon_intensity
 from refblend.errors import CheckpointError, ConfigError, DataError, Problems, RefblendError
+from refblend.lifecycle.devices import device_sizes
 from refblend.lifecycle.folders import check_temporary
 from refblend.lookup import get_advantage, get_strategy, user_files
 from refblend.ppo.choices import ADVANTAGES
@@ -24,7 +25,7 @@ from refblend.trainer.checkpoint import named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.trackers import check_trackers
-from refblend.workers.pools import check_machine
+from refblend.workers.pools import check_machine, plan_pools, totals
 
 TRIED_ENTROPY = 0.5
 """Nats for which a user's strategy is tried."""
@@ -91,8 +92,13 @@ def describe(config: RefblendConfig, data: RunData) -> str:
 
 
 def notices(config: RefblendConfig, data: RunData) -> list[str]:
-    """Messages about rewards for length, lost prompts, and lost roles or special tokens."""
+    """Messages about idle GPUs, rewards for length, lost prompts, roles or special tokens."""
     told = []
+    if not totals(plan_pools(config))[1] and device_sizes():
+        told.append(
+            "the machine has GPUs, and this run uses none: params/scale/gpu.yaml shows the keys "
+            "that ask for them (docs/how-to/gpu.md)"
+        )
     quality = config.algorithm.ref_quality_score
     pays_for_length = quality.placement == "per_token" and not quality.weight_per_length
     if quality.enable and quality.max_weight and pays_for_length:

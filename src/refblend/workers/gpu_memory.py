@@ -130,12 +130,24 @@ def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
 def on_devices(needs: Sequence[Need]) -> list[list[Need]]:
     """The processes of each device: first fit by what they reserve, as Ray packs them."""
     devices: list[list[Need]] = []
-    for need in needs:
-        fits = (d for d in devices if sum(other.gpus for other in d) + need.gpus <= 1 + 1e-9)
-        if (held := next(fits, None)) is None:
-            devices.append(held := [])
-        held.append(need)
+    for need, place in zip(needs, packed([need.gpus for need in needs]), strict=True):
+        devices += [[] for _ in range(place + 1 - len(devices))]
+        devices[place].append(need)
     return devices
+
+
+def packed(shares: Sequence[float]) -> list[int]:
+    """The device of each share of a GPU, at most 1: the first that has room for it."""
+    full: list[float] = []
+    places = []
+    for share in shares:
+        fits = (i for i, taken in enumerate(full) if taken + share <= 1 + 1e-9)
+        if (place := next(fits, None)) is None:
+            place = len(full)
+            full.append(0.0)
+        full[place] += share
+        places.append(place)
+    return places
 
 
 def peak(held: Sequence[Need]) -> float:
@@ -147,14 +159,14 @@ def peak(held: Sequence[Need]) -> float:
     return always + max([of_ranks, *(engine.working for engine in engines if engine.sleeps)])
 
 
-def table(held: Sequence[Need], device: float) -> str:
-    """One line per process of a device, and their peak."""
-    rows = [
-        f"  {need.role:10}{need.kept / GIB:8.1f} GiB kept {need.working / GIB:8.1f} GiB at work"
+def summary(held: Sequence[Need], device: float) -> str:
+    """What the processes of a device hold, and their peak."""
+    parts = [
+        f"{need.role} {need.kept / GIB:.1f} kept and {need.working / GIB:.1f} at work"
         + (" (sleeps)" if need.sleeps else "")
         for need in held
     ]
-    return "\n".join([*rows, f"  peak {peak(held) / GIB:.1f} of {device / GIB:.1f} GiB"])
+    return f"{'; '.join(parts)}; peak {peak(held) / GIB:.1f} of {device / GIB:.1f}"
 
 
 def check_gpu_memory(config: RefblendConfig, device: float) -> None:
@@ -168,8 +180,8 @@ def check_gpu_memory(config: RefblendConfig, device: float) -> None:
     if changes:
         remedy = f"This fits: {' '.join(changes)}"
     raise ResourceError(
-        f"the run does not fit into {device / GIB:.0f} GiB of GPU memory:\n"
-        f"{table(fullest, device)}\n",
+        f"the run does not fit into {device / GIB:.0f} GiB of GPU memory: "
+        f"{summary(fullest, device)}",
         remedy,
     )
 

@@ -23,7 +23,7 @@ from refblend.config import RefblendConfig
 from refblend.errors import ConfigError, ResourceError
 from refblend.lifecycle.devices import device_sizes
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers.gpu_memory import GIB, check_gpu_memory
+from refblend.workers.gpu_memory import GIB, check_gpu_memory, packed
 from refblend.workers.roles import CRITIC, MIB, REFERENCE, roles_of
 
 A_BIT = 0.001
@@ -107,6 +107,15 @@ def check_resources(
                 f"the run asks for {wanted:g} {name}s ({roles}) and the {where} has {have:g}",
                 remedy,
             )
+    sharing = [b for b in bundles if 0 < b.gpus <= 1]
+    places = packed(sorted((b.gpus for b in sharing), reverse=True))
+    devices = max(places, default=-1) + 1 + sum(b.gpus for b in bundles if b.gpus > 1)
+    if devices > (have := available.get("GPU", 0.0)):
+        raise ResourceError(
+            f"the shares of a GPU ({', '.join(f'{b.role} {b.gpus:g}' for b in sharing)}) take "
+            f"{devices:g} devices, for none is split over two, and the {where} has {have:g}",
+            f"Lower one of {', '.join(dict.fromkeys(b.key for b in sharing))}.",
+        )
     store = config.ray.object_store_memory_mb * MIB
     needs: list[tuple[str, float, str]] = [("object store", store, "ray.object_store_memory_mb")]
     needs += [(role.name, role.memory(config), role.memory_key) for role in roles_of(config)]

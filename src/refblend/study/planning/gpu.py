@@ -2,7 +2,8 @@
 
 ``python -m refblend.study.planning.gpu SCALE`` prints them; ``make study SCALE=gpu`` does so before
 it starts. In the record one model is both actor and judge, and generates without CUDA graphs, the
-judge in float32. Costs grow in proportion to a model's size (``1.5B`` in its path)::
+judge in float32. Costs grow in proportion to a model's size, that of its weights or else of its
+name (``1.5B``)::
 
     generation   waves of max_num_seqs × response length × seconds per token of a wave
     judge        the same with its own answers, and its prompts' share of the recorded batch
@@ -22,6 +23,7 @@ from tabulate import tabulate
 
 from refblend.config import RefblendConfig
 from refblend.errors import RefblendError, StudyError
+from refblend.rollout.model_dir import count_parameters
 from refblend.study.design.grid import build_grid, configurations, unique_runs
 from refblend.study.design.names import MILESTONES
 from refblend.study.design.spec import experiments_of
@@ -63,6 +65,8 @@ def run_hours(config: RefblendConfig, costs: Mapping[str, float]) -> float:
     scoring, own = config.algorithm.ref_quality_score.scoring, config.actor_rollout_ref.model.path
 
     def times(path: str) -> float:
+        if Path(path).is_dir():
+            return count_parameters(Path(path), "model") / 1e6 / costs["parameters"]
         size = re.search(r"(\d+(?:\.\d+)?)B\b", path)
         return 1000 * float(size[1]) / costs["parameters"] if size else 1.0
 
@@ -111,7 +115,8 @@ def main(scale: str = "gpu") -> None:
     size = stage_costs()["parameters"] / 1000
     print(
         f"{trainings} trainings, about {total:.0f} GPU-hours of one {card}, by the "
-        f"costs of {RECORD} with a model of {size:.1f}B, in proportion to the models' sizes."
+        f"costs of {RECORD} with a model of {size:.1f}B, in proportion to the models' sizes "
+        "(of their weights; of the name where there are none; else the same)."
     )
 
 
