@@ -6,6 +6,7 @@ the cluster's resources, and every wait has a deadline.
 
 import ipaddress
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -111,8 +112,9 @@ def check_resources(
     places = packed(sorted((b.gpus for b in sharing), reverse=True))
     devices = max(places, default=-1) + 1 + sum(b.gpus for b in bundles if b.gpus > 1)
     if devices > (have := available.get("GPU", 0.0)):
+        shares = Counter(f"{b.role} {b.gpus:g}" for b in sharing)
         raise ResourceError(
-            f"the shares of a GPU ({', '.join(f'{b.role} {b.gpus:g}' for b in sharing)}) take "
+            f"the shares of a GPU ({', '.join(f'{n} × {s}' for s, n in shares.items())}) take "
             f"{devices:g} devices, for none is split over two, and the {where} has {have:g}",
             f"Lower one of {', '.join(dict.fromkeys(b.key for b in sharing))}.",
         )
