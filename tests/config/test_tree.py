@@ -94,7 +94,6 @@ def test_every_registered_strategy_is_a_value_of_the_configuration(monkeypatch) 
             {"strategy": "replay", "replay_file": "m.jsonl", "max_weight_warmup_steps": 2},
             "max_weight_warmup_steps=0",
         ),
-        ({"strategy": "decay", "schedule_warmup_share": 0.0}, "raise the share"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_with_a_remedy(settings, remedy) -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from refblend.data.schema import PromptRow
@@ -11,7 +10,6 @@ from refblend.embedded.problems import Difficulty, generate_problems
 from refblend.errors import DataError
 from refblend.scoring.measure.corpus import (
     KINDS,
-    check_corpus,
     corpus_from_rows,
     read_corpus,
     read_responses,
@@ -68,11 +66,12 @@ def test_a_users_corpus(tmp_path: Path) -> None:
         read_corpus(path)
 
 
-def test_every_column_that_does_not_fit_is_named() -> None:
-    cells = {"question": [1], "response": ["a"], "label": [2], "target": [1.5], "length": [[]]}
+def test_every_column_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "q", "response": "a", "label": 2, "target": 1.5, "length": []}')
     with pytest.raises(DataError) as caught:
-        check_corpus(pd.DataFrame(cells), "mine")
-    for column in ("question", "label", "target", "length"):
+        read_corpus(path)
+    for column in ("label", "target", "length"):
         assert f"{column} of row 0 is n" in str(caught.value)
 
 

@@ -62,7 +62,7 @@ def trained(project: Path) -> list[str]:
 
 def test_the_schema_is_that_of_the_model() -> None:
     stored = json.loads((ROOT / "workflow" / "schemas" / "config.schema.json").read_text())
-    assert stored == config_schema(), "run `refblend study schema`"
+    assert stored == config_schema(), "write config_schema() to that file"
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -28,6 +28,10 @@ MATTERS = 0.02
 a gain of 0.045 went with 0.03 of accuracy."""
 NEAR_BEST = 0.005
 """Weights whose alignment is this close to the best are as good."""
+SAME = (
+    " The truth is the rule reward itself in every row: if the rule can be wrong, give another truth "
+    "(--column truth=COLUMN)."
+)
 FEW_PROMPTS = 10
 """With fewer labelled prompts a bootstrap over prompts says nothing."""
 
@@ -117,6 +121,7 @@ class Advice:
 def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool = False) -> Advice:
     """Implements :func:`refblend.advise`; see there for arguments and errors."""
     samples = samples_of(frame)
+    known = np.isfinite(samples.truth)
     kinds: list[tuple[Where, Groups]] = [("terminal", "all")]
     if mixed_groups:
         kinds += [("terminal", "mixed")]
@@ -148,10 +153,10 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
     return Advice(
         verdict=decided,
         sentence=_sentence(decided, blends[best], gain, (low, float(np.nanmax(highs))), needed)
-        + _same_as_reward(samples),
+        + (SAME if np.array_equal(samples.truth[known], samples.reward[known]) else ""),
         responses=len(samples.reward),
         prompts=samples.prompts,
-        labelled_responses=int(np.isfinite(samples.truth).sum()),
+        labelled_responses=int(known.sum()),
         labelled_prompts=labelled,
         without_signal=1 - float(pd.Series(samples.mixed).groupby(samples.group).any().mean()),
         judge_auc=auc_within_prompts(samples, samples.score),
@@ -256,16 +261,6 @@ def _needed(samples: Samples, gains: Array, lows: Array, highs: Array, best: int
         to_leave = float(np.nanmax((highs - gains) / (MATTERS - gains)))
     labelled = len(np.unique(samples.prompt[np.isfinite(samples.truth)]))
     return math.ceil(labelled * max(min(to_blend, to_leave), 1.0) ** 2)
-
-
-def _same_as_reward(samples: Samples) -> str:
-    known = np.isfinite(samples.truth)
-    if not np.array_equal(samples.truth[known], samples.reward[known]):
-        return ""
-    return (
-        " The truth is the rule reward itself in every row: if the rule can be wrong, give another "
-        "truth (--column truth=COLUMN)."
-    )
 
 
 def _sentence(

@@ -46,15 +46,6 @@ def grid(
 
 
 @app.command(hidden=True)
-def schema(out: Needed = Path("workflow/schemas/config.schema.json")) -> None:
-    """Write the JSON schema of the workflow's configuration."""
-    from refblend.study.design.workflow import config_schema
-
-    write_json(out, config_schema())
-    typer.echo(str(out))
-
-
-@app.command(hidden=True)
 def fail(runs: Runs, status: Annotated[int, Option()], log: Needed) -> None:
     """Record a job's unfinished runs as failed; pass on a signal's status, so that they resume."""
     from refblend.study.runs.checks import SIGNALLED, record_failure
@@ -136,26 +127,17 @@ def archive(
     """
     from refblend.study.design.grid import read_grid, write_grid
     from refblend.study.report.build import Archive, Place
-    from refblend.study.runs.collect import (
-        add_archived,
-        collect,
-        copy_quality,
-        read_collected,
-        write_collected,
-    )
+    from refblend.study.runs.collect import collect, copy_quality, write_collected
 
     place = Place.of(scale)
     out = place.results
     frame = read_grid(grid or out / "grid.tsv")
-    collected = collect(frame, scale, RUNS)
-    found = (collected.runs.status != "missing").sum()
-    if found < len(collected.runs) and (out / "runs.csv").exists():
-        collected = add_archived(collected, read_collected(out))
+    collected = collect(frame, scale, RUNS, archive=out)
     write_grid(frame, out / "grid.tsv")
     write_collected(collected, out)
     circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
     copy_quality(place.models, circumstances, out)
-    typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs, {found} read from {RUNS}")
+    typer.echo(f"{out / 'runs.parquet'}: {len(collected.runs)} runs")
     typer.echo(str(Archive.read(place).write_verdicts()))
 
 

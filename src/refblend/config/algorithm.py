@@ -144,11 +144,6 @@ class RefQualityScoreConfig(Section):
                 "strategy=replay has the recorded weights, warm-up included: set "
                 "max_weight_warmup_steps=0"
             )
-        if self.strategy == "decay" and self.schedule_warmup_share == 0:
-            yield (
-                "strategy=decay with schedule_warmup_share=0 never blends: raise the share, or set "
-                "enable=false"
-            )
         if self.method == "hero" and self.max_weight >= HERO_MOST:
             yield (
                 f"max_weight={self.max_weight} would let method=hero lift a wrong response above a "

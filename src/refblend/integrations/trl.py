@@ -209,10 +209,6 @@ class BlendedGRPOTrainer(GRPOTrainer):
             )
         if not isinstance(judge, JudgeReward):
             raise ConfigError(f"judge is {show(judge)}", "Give JudgeReward(judge).")
-        if not isinstance(weight_params, WeightParams | None):
-            raise ConfigError(
-                f"weight_params is {show(weight_params)}", "Give WeightParams(max_weight=…)."
-            )
         chosen = get_strategy(strategy) if ":" in strategy else strategy
         _refuse_what_does_not_fit(method, entropy_level, judge.placement, weight_params)
         if args is not None and args.reward_weights is not None:

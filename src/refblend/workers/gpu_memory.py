@@ -127,27 +127,15 @@ def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
     return Need(role.name, min(1.0, settings.num_gpus), CONTEXT, share, role.sleeps(config))
 
 
-def on_devices(needs: Sequence[Need]) -> list[list[Need]]:
-    """The processes of each device: first fit by what they reserve, as Ray packs them."""
-    devices: list[list[Need]] = []
-    for need, place in zip(needs, packed([need.gpus for need in needs]), strict=True):
-        devices += [[] for _ in range(place + 1 - len(devices))]
-        devices[place].append(need)
+def on_devices(needs: Sequence[Any]) -> list[list[Any]]:
+    """What lies on each device, of anything with ``gpus`` of at most 1: first fit, as Ray packs."""
+    devices: list[list[Any]] = []
+    for need in needs:
+        fits = (d for d in devices if sum(other.gpus for other in d) + need.gpus <= 1 + 1e-9)
+        if (held := next(fits, None)) is None:
+            devices.append(held := [])
+        held.append(need)
     return devices
-
-
-def packed(shares: Sequence[float]) -> list[int]:
-    """The device of each share of a GPU, at most 1: the first that has room for it."""
-    full: list[float] = []
-    places = []
-    for share in shares:
-        fits = (i for i, taken in enumerate(full) if taken + share <= 1 + 1e-9)
-        if (place := next(fits, None)) is None:
-            place = len(full)
-            full.append(0.0)
-        full[place] += share
-        places.append(place)
-    return places
 
 
 def peak(held: Sequence[Need]) -> float:

@@ -24,7 +24,7 @@ from refblend.config import RefblendConfig
 from refblend.errors import ConfigError, ResourceError
 from refblend.lifecycle.devices import device_sizes
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers.gpu_memory import GIB, check_gpu_memory, packed
+from refblend.workers.gpu_memory import GIB, check_gpu_memory, on_devices
 from refblend.workers.roles import CRITIC, MIB, REFERENCE, roles_of
 
 A_BIT = 0.001
@@ -108,9 +108,8 @@ def check_resources(
                 f"the run asks for {wanted:g} {name}s ({roles}) and the {where} has {have:g}",
                 remedy,
             )
-    sharing = [b for b in bundles if 0 < b.gpus <= 1]
-    places = packed(sorted((b.gpus for b in sharing), reverse=True))
-    devices = max(places, default=-1) + 1 + sum(b.gpus for b in bundles if b.gpus > 1)
+    sharing = sorted((b for b in bundles if 0 < b.gpus <= 1), key=lambda b: -b.gpus)
+    devices = len(on_devices(sharing)) + sum(b.gpus for b in bundles if b.gpus > 1)
     if devices > (have := available.get("GPU", 0.0)):
         shares = Counter(f"{b.role} {b.gpus:g}" for b in sharing)
         raise ResourceError(

@@ -160,11 +160,6 @@ _PAIRS: Cells = {
 }
 
 
-def check_corpus(corpus: pd.DataFrame, name: str = "corpus") -> None:
-    """Refuse (DataError) a frame that is not a corpus; lists every bad column."""
-    _check(corpus, ("question", "response", "label"), _CORPUS, name)
-
-
 def _check(frame: pd.DataFrame, required: Sequence[str], cells: Cells, name: str) -> None:
     missing = [column for column in required if column not in frame.columns]
     if missing or frame.empty:
@@ -187,7 +182,7 @@ def _check(frame: pd.DataFrame, required: Sequence[str], cells: Cells, name: str
 
 
 def read_corpus(path: str | Path) -> pd.DataFrame:
-    """A file of labelled responses, or of judge pairs, as a corpus; or DataError.
+    """A file of labelled responses, or of judge pairs, as a corpus; DataError lists bad columns.
 
     Pairs have ``right`` and ``steps``; their ``label`` becomes the ``target``.
     """
@@ -201,7 +196,7 @@ def read_corpus(path: str | Path) -> pd.DataFrame:
         ).drop(columns=["right", "steps"])
     if "worked" not in frame:
         frame["worked"] = [EQUATION.search(text) is not None for text in frame["response"]]
-    check_corpus(frame, str(path))
+    _check(frame, ("question", "response", "label"), _CORPUS, str(path))
     return frame.assign(worked=frame["worked"].astype(bool))
 
 

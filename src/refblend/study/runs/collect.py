@@ -56,8 +56,13 @@ class Collected:
         return self.metrics.merge(self.finished[RUN], on=RUN)
 
 
-def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collected:
-    """Read every run of a grid; ``root`` is the folder of all runs."""
+def collect(
+    grid: pd.DataFrame, scale: str, root: str | Path = "runs", archive: Path | None = None
+) -> Collected:
+    """Read every run of a grid; ``root`` is the folder of all runs.
+
+    In place of a run without a folder stands what an archive has of it.
+    """
     runs, metrics, responses = [], [], []
     for row in unique_runs(grid).itertuples():
         identity = {"arm": row.arm, "seed": int(row.seed)}
@@ -65,22 +70,17 @@ def collect(grid: pd.DataFrame, scale: str, root: str | Path = "runs") -> Collec
         runs.append(identity | record)
         metrics.append(values.assign(**identity))
         responses.append(kept.assign(**identity))
-    return Collected(
+    found = (
         typed(pd.DataFrame(runs), RUN_COLUMNS),
         _long(pd.concat(metrics)),
         typed(pd.concat(responses), RESPONSE_COLUMNS),
     )
-
-
-def add_archived(collected: Collected, archive: Collected) -> Collected:
-    """``collected`` with runs of an archive in place of its missing ones."""
-    missing = collected.runs.loc[collected.runs.status == "missing", RUN]
-    frames = (collected.runs, collected.metrics, collected.responses)
-    archived = (archive.runs, archive.metrics, archive.responses)
-    both = [
-        pd.concat([missing.merge(old, on=RUN), new], ignore_index=True)
-        for old, new in zip(archived, frames, strict=True)
-    ]
+    if archive is None or not (archive / COLLECTED[0]).exists():
+        return Collected(*found)
+    missing = found[0].loc[found[0].status == "missing", RUN]
+    old = read_collected(archive)
+    kept = [missing.merge(frame, on=RUN) for frame in (old.runs, old.metrics, old.responses)]
+    both = [pd.concat(pair, ignore_index=True) for pair in zip(kept, found, strict=True)]
     return Collected(both[0].drop_duplicates(RUN, ignore_index=True), *both[1:])
 
 
