@@ -31,7 +31,7 @@ _OF_RANKS = "fsdp_config.num_gpus_per_worker fsdp_config.num_threads node"
 _OF_ENGINES = "gpu_memory_utilization kv_cache_memory_mb node num_engines num_gpus num_threads"
 _OF_TRAINER = (
     "accept_changes country_iso_code default_local_dir drift_guard energy experiment_name "
-    "keep_best logger max_ckpt_to_keep max_restarts profile_steps project_name resume_from_path "
+    "keep_best logger max_ckpt_to_keep max_restarts project_name resume_from_path "
     "resume_mode rollout_dump_freq save_freq stop_grace_s strict_code test_freq total_epochs "
     "total_training_steps val_before_train worker_timeout_s"
 )
@@ -43,7 +43,7 @@ OBSERVING = (
 )
 """Keys, and sections, that leave the course of a run as it is up to rounding: how long it goes on,
 what it records, and how much of the machine each process gets. The number of steps is compared on
-its own (:attr:`RunIdentity.total_steps`). ``profile_steps`` is a key of earlier runs only."""
+its own (:attr:`RunIdentity.total_steps`)."""
 
 BY_CONTENT = (
     "actor_rollout_ref.model.path",
@@ -57,39 +57,6 @@ BY_CONTENT = (
 
 TOTAL_STEPS = "trainer.total_training_steps"
 OTHER_PROMPTS = "the chat template makes other prompts than it did, as one with a date does"
-EARLIER_NUMERICS = {"judge.parse": 2, "reward.reasoning_gym": 2}
-"""Versions that records of the earlier format count as, where not 1: these changed no number of a
-committed run. The fault that ``judge.parse`` 2 corrects made a judge's whole batch fail, and no
-committed run has a failed score (``incidents/judge_error``). ``reward.reasoning_gym`` 2 reads
-answers of several lines; all tasks of committed runs have one
-(``tests/rewards/test_reasoning_gym.py``)."""
-EARLIER_FILES = {
-    # Judges that counted an optimiser's state.
-    "dfa94c4cf46f88ccf06e84e47753265f88c9af817d2a5762c2acc15e7c39df3b": (
-        "d28ac3ba6964fe14e7f43c796864abc1cc51b905180d975e99b35da5d7e21825"
-    ),
-    "64902477a5549cedf821d20b6dc6e3f542b0f69113fe739d229dd81756d8801b": (
-        "c59b929a0c06c5ef16646853a604c4a312cf6472faea7e7605b2d585515b5247"
-    ),
-    "648da794019ace381c1eab56072c015fcac76828c189fc4b8941f03d975a4967": (
-        "0f2561cb6e5295fafb729486b0059195558140a8333d8234044b767630bb8afc"
-    ),
-    # Train, validation, sanity and test rows of scale cpu with `index` at another place.
-    "32e09f601469153cf13959496b7c63941b1be4a02b877a39a0072b6166add542": (
-        "4eacbc7e7f3a41deee7187b4c49e212780a8e8c0c1cef1f9a02176a4e65626c5"
-    ),
-    "f31829a0cdf256545e4a42a5b37289f162d5443c6e2d784c5d4a0d0b76d10548": (
-        "8a8014a880003a3ce4488a1bacb0988dd89213a86ca5e6b5b3922fdf374bf73c"
-    ),
-    "31c5fe47dcb9d725f265f9e8ded0be57d71f9452230e8c3c6ec82af8bdf43150": (
-        "0d3f9c32a8cef39c8d3e95abfa6c63b0ce6e5277ac35d4f0da36d643108be560"
-    ),
-    "8c879d3d4e90208d3337b6b7be29162376370368c0dfdefa0c70d320b2805163": (
-        "a5332b9882209f6e6778ec9fa0b2975c7e26681be1b3ddea701292982bb7c663"
-    ),
-}
-"""Hashes that committed runs recorded of files that are written otherwise today, and those of
-today's files: their content makes the same numbers."""
 LIBRARIES = ("tokenizers", "torch", "transformers", "vllm")
 """Libraries that compute a run's numbers."""
 Kind = Literal["observing", "determining", "numerics", "library", "tree"]
@@ -152,19 +119,10 @@ class RunIdentity:
         )
 
     @classmethod
-    def from_record(cls, record: Any, versions: Mapping[str, str] | None = None) -> "RunIdentity":
-        """The identity in an ``identity.json``; ValueError if it is not one of ours.
-
-        Earlier versions recorded a hash of the code, which counts as the first version of all
-        numbers, and no libraries: ``versions`` are those of the run's ``provenance.json``.
-        """
+    def from_record(cls, record: Any) -> "RunIdentity":
+        """The identity in an ``identity.json``; ValueError if it is not one of ours."""
         try:
-            if "code" in record:
-                record = _of_earlier_format(record, versions or {})
-            files = {
-                name: {path: EARLIER_FILES.get(digest, digest) for path, digest in record[name]}
-                for name in ("data", "models")
-            }
+            files = {name: dict(record[name]) for name in ("data", "models")}
             return TypeAdapter(cls).validate_python({**record, **files})
         except ValidationError as error:
             wrong = ".".join(map(str, error.errors()[0]["loc"]))
@@ -271,19 +229,6 @@ def libraries_of(versions: Mapping[str, str]) -> dict[str, str]:
 def prompts_hash(parts: Iterable[Sequence[Sequence[int]]]) -> str:
     """SHA-256 of encoded prompts: token ids by prompt, for each part of the data."""
     return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
-
-
-def _of_earlier_format(record: Mapping[str, Any], versions: Mapping[str, str]) -> dict[str, Any]:
-    # Our own reward functions were hashed as a user's; their numbers have a version now.
-    ours = "refblend/rewards/reasoning_gym.py"
-    return {
-        **record,
-        "data": [pair for pair in record["data"] if not pair[0].endswith(ours)],
-        "prompts": None,
-        "numerics": dict(EARLIER_NUMERICS),
-        "libraries": libraries_of(versions),
-        "segments": [{"commit": record["commit"], "tree": None, "changes": None}],
-    }
 
 
 def _is_observing(key: str) -> bool:

@@ -66,7 +66,7 @@ def test_answers_of_several_lines_are_read_whole(row: dict[str, Any]) -> None:
 
 @given(st.text(alphabet="#ab 4\n\r\t\x0b\u2028", max_size=30))
 def test_an_answer_of_one_line_is_what_version_1_read(text: str) -> None:
-    """So runs on tasks like ``chain_sum`` keep their numbers (``EARLIER_NUMERICS``)."""
+    """So runs on tasks like ``chain_sum`` keep their numbers."""
     _, mark, after = text.rpartition("####")
     lines = [line.strip() for line in (after if mark else text).splitlines() if line.strip()]
     flexible = lines[:1] if mark else lines[-1:]

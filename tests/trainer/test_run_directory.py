@@ -144,33 +144,6 @@ def test_accepted_changes_are_recorded(run):
     assert start(run, OTHER_NUMBERS).start == "resume", "it is recorded"
 
 
-def as_earlier_versions_recorded(path: Path, **versions: str) -> None:
-    """Replace a run's identity by one of the former format."""
-    record = read_object(path / IDENTITY_NAME)
-    for name in ("prompts", "numerics", "libraries", "segments"):
-        del record[name]
-    record |= {"code": "319efc69", "commit": "abcdefghij with changes", "identity": "old"}
-    write_json(path / IDENTITY_NAME, record)
-    if versions:
-        write_json(path / "provenance.json", {"versions": versions})
-
-
-def test_a_run_of_the_former_format_goes_on_with_the_first_numbers(run):
-    train(run)
-    as_earlier_versions_recorded(run, torch="2.13.0")
-    with pytest.raises(CheckpointError, match="numerics train: 1 → 2; torch"):
-        start(run, OTHER_NUMBERS)
-    assert read_identity(run) == "old", "its test is bound to it"
-    assert start(run, BASE).start == "resume"
-    assert segments(run) == ["abcdefghij", "0123456789"]
-
-
-def test_libraries_that_nobody_recorded_refuse_nothing(run):
-    train(run)
-    as_earlier_versions_recorded(run)
-    assert start(run, replace(BASE, libraries={"torch": "9.9"})).start == "resume"
-
-
 def test_a_finished_run_without_a_checkpoint_is_not_extended(run):
     train(run)
     (run / "checkpoints" / "global_step_3" / "actor" / "model.safetensors").write_bytes(b"cut")

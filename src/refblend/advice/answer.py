@@ -29,8 +29,8 @@ a gain of 0.045 went with 0.03 of accuracy."""
 NEAR_BEST = 0.005
 """Weights whose alignment is this close to the best are as good."""
 SAME = (
-    " The truth is the rule reward itself in every row: if the rule can be wrong, give another truth "
-    "(--column truth=COLUMN)."
+    " The truth is the rule reward itself in every row: if the rule can be wrong, give another "
+    "truth (--column truth=COLUMN)."
 )
 FEW_PROMPTS = 10
 """With fewer labelled prompts a bootstrap over prompts says nothing."""

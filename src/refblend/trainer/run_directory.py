@@ -192,23 +192,13 @@ def _recorded(path: Path) -> RunIdentity | None:
             )
         return None
     try:
-        record = read_object(path / IDENTITY_NAME)
-        return RunIdentity.from_record(record, _recorded_versions(path))
+        return RunIdentity.from_record(read_object(path / IDENTITY_NAME))
     except ValueError as error:
         raise CheckpointError(
             f"{path / IDENTITY_NAME} is damaged or of another version of refblend ({error}), so "
             "that the run cannot be compared with the wanted one",
             _WAYS_OUT,
         ) from None
-
-
-def _recorded_versions(path: Path) -> dict[str, str]:
-    """Versions of libraries in a run's provenance; empty where it has none."""
-    try:
-        versions = read_object(path / "provenance.json").get("versions")
-    except (OSError, ValueError):
-        return {}
-    return versions if isinstance(versions, dict) else {}
 
 
 def read_summary(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from refblend.data.splits import write_splits
 from refblend.embedded.prepare import recipe_rows
 from refblend.embedded.recipe import load_recipe
 from refblend.files import sha256_file
-from refblend.identity import EARLIER_FILES, RunIdentity
+from refblend.identity import RunIdentity
 from refblend.numerics import versions
 
 ROOT = Path(__file__).parents[3]
@@ -31,7 +31,7 @@ def test_data_and_numbers_are_those_of_today(piece: Path, data: dict[str, str]) 
         for member in pack:
             if member.name.endswith("/test.json"):
                 tested = json.load(pack.extractfile(member))["of"]["data"]  # type: ignore[arg-type]
-                assert EARLIER_FILES.get(tested, tested) == data["data/cpu/test.parquet"]
+                assert tested == data["data/cpu/test.parquet"]
             elif member.name.endswith("/identity.json"):
                 run = RunIdentity.from_record(json.load(pack.extractfile(member)))  # type: ignore[arg-type]
                 used = {path: digest for path, digest in run.data.items() if path in data}

@@ -22,11 +22,10 @@ from refblend.data.schema import PARQUET_ERRORS
 from refblend.documents import shorten
 from refblend.errors import StudyError
 from refblend.files import copy_file
-from refblend.identity import EARLIER_FILES
 from refblend.study.design.grid import unique_runs
 from refblend.study.design.names import COLLECTED, run_dir
 from refblend.study.design.spec import ExperimentSpec
-from refblend.study.runs.run_files import DIGITS, KEPT_COLUMNS, ORIGIN_COLUMNS, read_run, typed
+from refblend.study.runs.run_files import KEPT_COLUMNS, ORIGIN_COLUMNS, read_run, typed
 from refblend.tables import write_table
 
 RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
@@ -92,11 +91,10 @@ def runs_of(seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
 
 def used_models(runs: pd.DataFrame) -> pd.DataFrame:
     """The models of runs that have a record of them: arm, seed, role (a name) and digest."""
-    earlier = {old[:DIGITS]: new[:DIGITS] for old, new in EARLIER_FILES.items()}
     known = runs[runs.models.fillna("") != ""]
     models = known.assign(model=known.models.str.split("; ")).explode("model", ignore_index=True)
     parts = models.model.str.rsplit(" ", n=1, expand=True).reindex(columns=[0, 1])
-    return models[RUN].assign(role=parts[0], digest=parts[1].replace(earlier))
+    return models[RUN].assign(role=parts[0], digest=parts[1])
 
 
 def refuse_mixed_models(

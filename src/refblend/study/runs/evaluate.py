@@ -15,8 +15,7 @@ from refblend.data.schema import read_rows
 from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import ConfigError, StudyError
 from refblend.files import read_record, sha256_file
-from refblend.identity import EARLIER_FILES
-from refblend.numerics import FIRST, versions
+from refblend.numerics import versions
 from refblend.rewards.rule import RuleReward, reward_purposes
 from refblend.rollout.base import RolloutEngine
 from refblend.rollout.factory import start_rollout
@@ -99,12 +98,8 @@ def _earlier(run: Path, data: str | Path) -> dict[str, Any] | None:
         return None
     last = CheckpointManager(run / "checkpoints").latest_valid()
     step = int(read_metrics(run / "metrics.jsonl")["step"].max()) if last is None else last.step
-    report, wanted = _record(path), _measured(run, step, data)
-    measured = dict(report.get("of") or {})
-    if measured.pop("code", None):  # a hash, as earlier versions recorded: the first numbers
-        measured["numerics"] = dict.fromkeys(wanted["numerics"], FIRST)
-    measured["data"] = EARLIER_FILES.get(measured.get("data", ""), measured.get("data"))
-    return report if measured == wanted else None
+    report = _record(path)
+    return report if report.get("of") == _measured(run, step, data) else None
 
 
 def _measure(
