@@ -111,9 +111,9 @@ def check_resources(
     sharing = sorted((b for b in bundles if 0 < b.gpus <= 1), key=lambda b: -b.gpus)
     devices = len(on_devices(sharing)) + sum(b.gpus for b in bundles if b.gpus > 1)
     if devices > (have := available.get("GPU", 0.0)):
-        shares = Counter(f"{b.role} {b.gpus:g}" for b in sharing)
+        alike = Counter(f"{b.role} {b.gpus:g}" for b in sharing)
         raise ResourceError(
-            f"the shares of a GPU ({', '.join(f'{n} × {s}' for s, n in shares.items())}) take "
+            f"the shares of a GPU ({', '.join(f'{n} × {s}' for s, n in alike.items())}) take "
             f"{devices:g} devices, for none is split over two, and the {where} has {have:g}",
             f"Lower one of {', '.join(dict.fromkeys(b.key for b in sharing))}.",
         )
