@@ -144,7 +144,7 @@ def main() -> None:
     plot.apply_style()
     results, assets = ROOT / "results" / "cpu", ROOT / "docs" / "assets"
     tables = [pd.read_csv(results / name / "tables" / "alignment.csv") for name in ("m2", "m3")]
-    study, series = ROOT / "params" / "study", ("noisy_entropy", "noisy_baselines")
+    study, series = ROOT / "params" / "study", ("noisy_entropy", "noisy_baselines", "noisy_dose")
     tested = {arm for name in series for arm in load_experiment(study / f"{name}.yaml").arms}
     tables[1] = tables[1].replace({"noisy_off": "noisy_off of M3"})  # other seeds
     summary = pd.read_csv(results / "m2" / "tables" / "noisy_entropy_summary.csv")

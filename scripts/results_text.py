@@ -6,7 +6,7 @@ A number stands after a call in a comment, with or without its interval. A claim
 that it expects. If the study says otherwise, the sentence is wrong: an error names its line, here
 and in `make docs`. With ``table="m3/M3_summary"`` the number is that of a report's table, which has
 no verdict. One name instead of two arms is for tables that compare none: a regime's correlation in
-``table="m2/alignment_rank"``, a gain in ``table="advise"``.
+``table="m2/alignment_rank"``, a gain in ``table="advise"``, a measure's slope on the dose.
 
 Needs the standard library alone: the site is built without pandas.
 
@@ -28,7 +28,8 @@ ARGUMENT = re.compile(r'(?:(\w+)=)?"([^"]*)"')
 KNOWN = {"endpoint", "experiment", "expect", "scale", "table"}
 IN_TABLES = {"arm": "treated", "baseline": "reference", "measure": "endpoint", "diff": "estimate"}
 IN_TABLES |= {"diff_low": "low", "diff_high": "high", "regime": "treated", "rho": "estimate"}
-"""Columns of a summary or of rank correlations, and of the verdicts."""
+IN_TABLES |= {"slope": "estimate"}
+"""Columns of a summary, of rank correlations or of a dose-response, and of the verdicts."""
 
 
 class StaleTextError(ValueError):
@@ -42,7 +43,8 @@ def rows(scale: str, table: str) -> list[dict[str, str]]:
     place = f"{report}/tables/{name}" if report else name
     with (ROOT / "results" / scale / f"{place}.csv").open(encoding="utf-8", newline="") as file:
         found = list(csv.DictReader(file))
-    return [{IN_TABLES.get(key, key): value for key, value in row.items()} for row in found]
+    renamed = [{IN_TABLES.get(key, key): value for key, value in row.items()} for row in found]
+    return [{"treated": row.get("endpoint", "")} | row for row in renamed]
 
 
 def v(treated: str, reference: str = "", expect: str = "", scale: str = "cpu", **where: str) -> str:

@@ -107,7 +107,8 @@ def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> N
     assert experiments_of("m1", tmp_path) == ["Q"]
     assert experiments_of("m2", tmp_path, "smoke") == ["ZX"]
     assert experiments_of("m2", tmp_path, "gpu") == [], "it has no seeds there"
-    series = ["exact_drgrpo", "noisy_baselines", "noisy_entropy", "oracles", "sparse_drgrpo"]
+    noisy = ["noisy_baselines", "noisy_dose", "noisy_entropy"]
+    series = ["exact_drgrpo", *noisy, "oracles", "sparse_drgrpo"]
     assert experiments_of("m2", PARAMS) == [*"ABCEFHLN", *series]
 
 
