@@ -43,14 +43,14 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a f
 
 ##@ Study
 
-study: env ## train and report M1 at scale cpu, about ten minutes; TARGET=all: fourteen hours or more; SCALE=smoke
+study: env ## train and report M1 at scale cpu, about ten minutes; TARGET=all: fifteen hours or more; SCALE=smoke
 	@for target in $(filter-out $(TARGETS),$(TARGET)); do [[ $$target = */* ]] || \
 	{ echo "error: TARGET=$$target is neither a file nor one of $(TARGETS)." >&2; exit 2; }; done
 	@$(if $(filter gpu gpu7b,$(SCALE)),$(BIN)/python -m refblend.study.planning.gpu $(SCALE))
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --resources gpu=$$($(BIN)/python -m refblend.lifecycle.devices) \
 		--workflow-profile workflow/profiles/default --config scale=$(SCALE) $(if $(filter gpu gpu7b,$(SCALE)),seeds_per_job=1)
 	@echo "Reports: results/$(SCALE)/*/report.md"
-	@test "$(TARGET)" = all || echo "The whole study: make study TARGET=all SCALE=$(SCALE) (scale cpu: fourteen hours or more on two cores)"
+	@test "$(TARGET)" = all || echo "The whole study: make study TARGET=all SCALE=$(SCALE) (scale cpu: fifteen hours or more on two cores)"
 
 report: env ## all reports of SCALE with their figures on one page, results/<scale>/report.html
 	@echo "Open $$($(BIN)/python scripts/report_page.py results/$(SCALE))"
