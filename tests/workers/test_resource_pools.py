@@ -126,7 +126,7 @@ def test_too_few_cpus_name_key_roles_and_numbers(tiny_config):
     with pytest.raises(ResourceError) as caught:
         check_resources(tiny_config(), {"CPU": 2.0})
     message = str(caught.value)
-    assert "asks for 3 CPUs (actor, rollout, judge) and the cluster has 2" in message
+    assert "asks for 3 CPUs (1 × actor, 1 × rollout, 1 × judge) and the cluster has 2" in message
     assert "ray.cpus_per_worker" in message
     assert "ray.num_cpus" in message
 

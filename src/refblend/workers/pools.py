@@ -94,7 +94,8 @@ def check_resources(
 ) -> None:
     """Refuse (ResourceError) what a run asks for beyond ``available`` (Ray's names; bytes)."""
     bundles = plan_pools(config)
-    roles = ", ".join(b.role for b in bundles)
+    counts = Counter(bundle.role for bundle in bundles)
+    roles = ", ".join(f"{count} × {role}" for role, count in counts.items())
     for name, wanted in zip(("CPU", "GPU"), totals(bundles), strict=True):
         have = available.get(name, 0.0)
         if wanted > have + 1e-9:
