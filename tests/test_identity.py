@@ -145,6 +145,7 @@ def test_numbers_libraries_and_the_source_differ_in_their_own_ways() -> None:
     upgraded = replace(BASE, libraries=BASE.libraries | {"torch": "9.9"})
     ((kind, told),) = changes(upgraded)
     assert (kind, told.endswith("→ 9.9")) == ("library", True)
+    assert changes(upgraded, replace(BASE, libraries={})) == [], "nobody recorded them"
     edited = replace(BASE, segments=(replace(BASE.segments[0], changes="abc"),))
     assert [kind for kind, _ in changes(edited)] == ["tree"]
     assert (newer.digest != BASE.digest, upgraded.digest != BASE.digest) == (True, True)

@@ -73,6 +73,9 @@ def test_every_column_that_does_not_fit_is_named(tmp_path: Path) -> None:
         read_corpus(path)
     for column in ("label", "target", "length"):
         assert f"{column} of row 0 is n" in str(caught.value)
+    path.write_text('{"question": 1, "response": "a", "label": 1}')
+    with pytest.raises(DataError, match="question of row 0 is n"):
+        read_corpus(path)
 
 
 def test_read_responses(tmp_path: Path) -> None:

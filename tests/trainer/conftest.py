@@ -82,7 +82,7 @@ class Run:
             output, _ = process.communicate(timeout=TIMEOUT_S)
         finally:
             process.kill()
-        assert processes_left(process.pid) == [], output
+        assert processes_left(process.pid, patience_s=30.0) == [], output
         # A driver that is killed cannot remove its folder; the next start does.
         killed = process.returncode < 0
         folders = folders_of(f"{process.pid}-")

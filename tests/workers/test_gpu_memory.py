@@ -67,7 +67,7 @@ def test_scale_gpu_on_cards_of_four_sizes(tmp_path, device, fits):
     if fits:
         check_gpu_memory(config, device * GIB)
         return
-    with pytest.raises(ResourceError, match=r"actor .* kept and .* at work; .*peak") as refusal:
+    with pytest.raises(ResourceError, match=r"actor .*GiB kept and .* at work; .*peak") as refusal:
         check_gpu_memory(config, device * GIB)
     changes = str(refusal.value).split("This fits: ")[1].rstrip(".").split()
     check_gpu_memory(scale_gpu(tmp_path / "again", "0.5B", *changes), device * GIB)

@@ -4,6 +4,8 @@ import pandas as pd
 
 from refblend import runtime
 from refblend.config import RefblendConfig
+from refblend.data.dataset import load_prompt_dataset
+from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import ConfigError
 from refblend.rewards.imperfect import imperfect_rewards
 from refblend.rewards.rule import RuleReward
@@ -11,7 +13,6 @@ from refblend.rollout.base import GenerationRequest
 from refblend.rollout.factory import start_rollout
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.seeding import derive_generator, derive_seed
-from refblend.trainer.datasets import load_run_data
 
 
 def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
@@ -30,8 +31,10 @@ def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
     quality, seed = config.algorithm.ref_quality_score, config.trainer.seed
     check_judge(quality)
     reward = RuleReward.from_config(config.reward)
-    run = load_run_data(config)
-    data = run.train
+    model, keep = str(config.actor_rollout_ref.model.path), config.reward.keep_special_tokens
+    tokenizer, wanted = load_tokenizer(model), config.data
+    overlong = (wanted.max_prompt_length, wanted.filter_overlong_prompts, wanted.truncation)
+    data = load_prompt_dataset(wanted.train_files, tokenizer, *overlong)
     order = derive_generator(seed, "advise").permutation(len(data))[:prompts]
     samples = config.actor_rollout_ref.rollout.n
     places = [(int(row), sample) for row in order for sample in range(samples)]
@@ -46,12 +49,12 @@ def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
         for row, sample in places
     ]
     runtime.prepare_process(config.actor_rollout_ref.rollout.num_threads)
-    engine = start_rollout(config, str(config.actor_rollout_ref.model.path))
+    engine = start_rollout(config, model)
     try:
         answers = engine.generate(requests)
     finally:
         engine.shutdown()
-    texts = [run.decode(answer.token_ids) for answer in answers]
+    texts = [decode_response(tokenizer, answer.token_ids, keep) for answer in answers]
     rows = [data.rows[row] for row, _ in places]
     results = reward.of_rows(rows, texts)
     with start_judge(quality, derive_seed(seed, "judge engine")) as judge:

@@ -150,7 +150,7 @@ def peak(held: Sequence[Need]) -> float:
 def summary(held: Sequence[Need], device: float) -> str:
     """What the processes of a device hold, and their peak."""
     parts = [
-        f"{need.role} {need.kept / GIB:.1f} kept and {need.working / GIB:.1f} at work"
+        f"{need.role} {need.kept / GIB:.1f} GiB kept and {need.working / GIB:.1f} at work"
         + (" (sleeps)" if need.sleeps else "")
         for need in held
     ]
