@@ -62,4 +62,4 @@ def test_the_example_with_trl(clone: Path) -> None:
     said = type_commands(clone, "docs/how-to/trl.md")
     weights = re.findall(r"'actor/ref_quality/weight': '?([\d.e-]+)", said)
     assert len(weights) == 4
-    assert {float(weight) for weight in weights} == {0.3}
+    assert {float(weight) for weight in weights} == {0.45}
