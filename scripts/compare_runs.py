@@ -18,11 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from refblend.errors import RefblendError
-from refblend.study.runs.collect import Collected, collect, read_collected
+from refblend.study.runs.collect import RUN, STEP, Collected, collect, read_collected
 from refblend.trainer.tracking import TIMING_PREFIXES
-
-RUN = ["arm", "seed"]
-VALUE = [*RUN, "step", "metric"]
 
 
 def runs_below(folder: Path) -> Collected:
@@ -37,13 +34,16 @@ def compare_values(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Both values of each metric; NaN where one side has none.
 
     Args:
-        ours, theirs: metrics of runs, one row per (arm, seed, step, metric).
+        ours, theirs: metrics of runs, one row per (arm, seed, step), one column per metric.
 
     Returns:
         Columns ``arm``, ``seed``, ``step``, ``metric``, ``archived``, ``anew``, ``equal``.
     """
-    sides = [f[~f["metric"].str.startswith(TIMING_PREFIXES)] for f in (ours, theirs)]
-    both = sides[0].merge(sides[1], on=VALUE, how="outer", suffixes=("_archived", "_anew"))
+    long = [f.melt(STEP, var_name="metric").dropna() for f in (ours, theirs)]
+    sides = [f[~f["metric"].str.startswith(TIMING_PREFIXES)] for f in long]
+    both = sides[0].merge(
+        sides[1], on=[*STEP, "metric"], how="outer", suffixes=("_archived", "_anew")
+    )
     both = both.rename(columns={"value_archived": "archived", "value_anew": "anew"})
     return both.assign(equal=both["archived"] == both["anew"])
 

@@ -15,7 +15,7 @@ from viewed_run import RESPONSES, RUN, write_run
 from refblend.config.trainer import TrainerConfig
 from refblend.identity import IDENTITY_NAME
 from refblend.provenance import finish, read_previous
-from refblend.study.runs.collect import Collected, collect, read_collected, write_collected
+from refblend.study.runs.collect import STEP, Collected, collect, read_collected, write_collected
 from refblend.trainer.run_directory import check_run_dir
 
 DOCUMENTS: dict[str, Any] = {
@@ -47,7 +47,7 @@ def check_collected(root: Path) -> Collected:
     assert read.runs.status[0] == "finished"
     assert read.runs.wall_time_s[0] == 90.0
     assert len(read.responses[read.responses.arm == "sound"]) == 4
-    assert len(read.metrics[read.metrics.arm == "sound"]) == 9
+    assert read.metrics[read.metrics.arm == "sound"].drop(columns=STEP).count().sum() == 9
     hostile = read.runs.iloc[1]
     if hostile.status == "failed":
         assert 0 < len(hostile.reason) < 600
@@ -85,10 +85,9 @@ def check_hostile(read: Collected, name: str, content: bytes) -> None:
         assert pd.isna(found) if seconds is None else found == seconds
     if name == "test.json" and json.loads(content).get("of") == TEST["of"]:
         values = read.metrics[(read.metrics.arm == "hostile") & (read.metrics.step == 2)]
-        measured = dict(zip(values.metric, values.value, strict=True))
         for key, value in json.loads(content).items():
             if type(value) in (int, float):
-                assert measured[f"test/{key}"] == value
+                assert values[f"test/{key}"].item() == value
 
 
 @given(mutated(PROVENANCE) | mutated({"sessions": PROVENANCE["sessions"]}))

@@ -9,7 +9,7 @@ from made_runs import run_lines
 
 from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
 from refblend.study.report.study import Study, make_study
-from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
+from refblend.study.runs.collect import STEP, Collected, frames_of
 
 PARAMS = Path(__file__).parents[2] / "params"
 COST_STEPS = 4
@@ -68,12 +68,9 @@ def collected(
                 lines = [line for line in lines if line[0] <= COST_STEPS and "val-" not in line[1]]
             metrics += [(arm, seed, *line) for line in lines]
         records.append(record)
-    frame = pd.DataFrame(metrics, columns=list(METRIC_COLUMNS)).astype(METRIC_COLUMNS)
-    return Collected(
-        pd.DataFrame(records).reindex(columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS),
-        frame,
-        pd.DataFrame(columns=list(RESPONSE_COLUMNS)).astype(RESPONSE_COLUMNS),
-    )
+    frame = pd.DataFrame(metrics, columns=[*STEP, "metric", "value"])
+    wide = frame.pivot(index=STEP, columns="metric", values="value").reset_index()
+    return frames_of(pd.DataFrame(records), wide, pd.DataFrame())
 
 
 def study(

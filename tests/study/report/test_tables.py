@@ -34,15 +34,14 @@ def part_of(names: str, scale: str = "cpu", **options: object) -> Study:
 
 
 def with_metrics(study: Study, metrics: pd.DataFrame) -> Study:
-    collected = replace(study.collected, metrics=metrics)
+    collected = study.collected._replace(metrics=metrics)
     return replace(study, collected=collected, values=run_measures(collected))
 
 
 def greedy(study: Study, arm: str) -> pd.Series:
     """Test accuracy, read past all code that is tested."""
     metrics = study.collected.metrics
-    part = metrics[(metrics.arm == arm) & (metrics.metric == "test/greedy")]
-    return part.set_index("seed")["value"].sort_index()
+    return metrics[metrics.arm == arm].set_index("seed")["test/greedy"].dropna().sort_index()
 
 
 def test_smoke_has_every_table_with_the_runs_that_failed() -> None:
@@ -117,15 +116,14 @@ def test_correlations_against_scipy() -> None:
     study = part_of("B")
     metrics = study.collected.metrics.copy()
     rng = np.random.default_rng(0)
-    noisy = (metrics.arm == "linear_per_length") & (metrics.metric == WEIGHT)
-    metrics.loc[noisy, "value"] = rng.uniform(size=noisy.sum())
-    flat = (metrics.arm == "linear_terminal") & (metrics.metric == WEIGHT)
-    metrics.loc[flat, "value"] = 0.3
+    noisy = (metrics.arm == "linear_per_length") & metrics[WEIGHT].notna()
+    metrics.loc[noisy, WEIGHT] = rng.uniform(size=noisy.sum())
+    flat = (metrics.arm == "linear_terminal") & metrics[WEIGHT].notna()
+    metrics.loc[flat, WEIGHT] = 0.3
     runs = run_correlations(with_metrics(study, metrics)).set_index(["arm", "seed", "x", "y"])
     row = runs.loc[("linear_per_length", 2, "weight", "avg_entropy")]
     mine = metrics[(metrics.arm == "linear_per_length") & (metrics.seed == 2)]
-    by_step = mine.pivot(index="step", columns="metric", values="value").dropna(subset=WEIGHT)
-    pair = by_step[[WEIGHT, "actor/ref_quality/avg_entropy"]]
+    pair = mine.set_index("step")[[WEIGHT, "actor/ref_quality/avg_entropy"]].dropna()
     assert (row.points, row.rho) == (20, pytest.approx(stats.spearmanr(pair).statistic))
     changes = stats.spearmanr(pair.diff().dropna()).statistic
     assert row.rho_of_changes == pytest.approx(changes)
@@ -138,9 +136,8 @@ def test_the_dose_of_a_run_is_its_mean_weight_and_zero_without_a_judge() -> None
     spec = m2_frames.specs()["B"].model_copy(update={"dose": True})
     study = m2_frames.study("cpu", experiments={"B": spec})
     row = tables_of(study)["B_dose"].set_index("measure").loc["test_greedy"]
-    metrics = study.of("B", study.metrics)
-    weights = metrics[metrics.metric == WEIGHT].groupby(["arm", "seed"])["value"].mean()
-    accuracy = metrics[metrics.metric == "test/greedy"].set_index(["arm", "seed"])["value"]
+    runs = study.of("B", study.metrics).groupby(["arm", "seed"])
+    weights, accuracy = runs[WEIGHT].mean(), runs["test/greedy"].last()
     runs = pd.DataFrame({"dose": weights, "outcome": accuracy}).fillna({"dose": 0.0})
     expected = dose_response(runs.reset_index())
     assert row.slope == pytest.approx(expected["slope"])
@@ -151,8 +148,8 @@ def test_the_dose_of_a_run_is_its_mean_weight_and_zero_without_a_judge() -> None
 def test_stability_counts_runs_that_failed_and_collapse() -> None:
     study = part_of("B", missing={("linear_per_length", 1)})
     metrics = study.collected.metrics.copy()
-    low = (metrics.arm == "linear_per_length") & (metrics.metric == "actor/ref_quality/avg_entropy")
-    metrics.loc[low & (metrics.seed == 2) & (metrics.step > 5), "value"] = 0.01
+    low = (metrics.arm == "linear_per_length") & (metrics.seed == 2) & (metrics.step > 5)
+    metrics.loc[low, "actor/ref_quality/avg_entropy"] = 0.01
     table = stability_by_arm(with_metrics(study, metrics)).set_index("arm")
     assert list(table.loc["linear_per_length", ["runs", "finished"]]) == [3, 2]
     assert table.loc["linear_per_length", "collapsed_runs"] == 1

@@ -1,7 +1,5 @@
 """Verdicts on declared contrasts of made runs, in memory and from an archive."""
 
-from dataclasses import replace
-
 import m2_frames
 import pandas as pd
 import pytest
@@ -75,9 +73,9 @@ def test_failed_runs_leave_a_row(spec) -> None:
 def test_no_study_compares_runs_of_different_models() -> None:
     specs = {"A": m2_frames.specs()["A"]}
     frames = m2_frames.collected([(arm, s) for arm in specs["A"].arms_of("smoke") for s in (1, 2)])
-    alike = replace(frames, runs=frames.runs.assign(models="actor 11111111"))
+    alike = frames._replace(runs=frames.runs.assign(models="actor 11111111"))
     assert make_study(alike, specs, "smoke", m2_frames.PARAMS)
     own = frames.runs.arm.map(lambda arm: "actor 22222222" if arm == "off" else "actor 11111111")
-    mixed = replace(frames, runs=frames.runs.assign(models=own))
+    mixed = frames._replace(runs=frames.runs.assign(models=own))
     with pytest.raises(StudyError, match=r"A: .* − off compares runs of different models, actor"):
         make_study(mixed, specs, "smoke", m2_frames.PARAMS)

@@ -1,13 +1,11 @@
 """One number per run and measure, compared with numbers worked by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from refblend.study.design.measures import MEASURES
-from refblend.study.runs.collect import METRIC_COLUMNS, RESPONSE_COLUMNS, RUN_COLUMNS, Collected
+from refblend.study.runs.collect import STEP, Collected, frames_of
 from refblend.study.runs.measures import run_measures, wide, wide_of
 
 STEPS = 8
@@ -43,13 +41,10 @@ def collected(judged: bool = True, status: str = "finished") -> Collected:
     rows += [(STEPS, "test/greedy", 0.6), (STEPS, "test/sampled", 0.4)]
     if judged:  # the AUC is missing where a batch has one class only
         rows += [(2, "actor/ref_quality/auc", 0.8), (3, "actor/ref_quality/auc", 0.6)]
-    frame = pd.DataFrame([("x", 1, *row) for row in rows], columns=list(METRIC_COLUMNS))
+    frame = pd.DataFrame([("x", 1, *row) for row in rows], columns=[*STEP, "metric", "value"])
+    wide = frame.pivot(index=STEP, columns="metric", values="value").reset_index()
     runs = pd.DataFrame([{"arm": "x", "seed": 1, "status": status, "reason": ""}])
-    return Collected(
-        runs.reindex(columns=list(RUN_COLUMNS)).astype(RUN_COLUMNS),
-        frame.astype(METRIC_COLUMNS),
-        pd.DataFrame(columns=list(RESPONSE_COLUMNS)).astype(RESPONSE_COLUMNS),
-    )
+    return frames_of(runs, wide, pd.DataFrame())
 
 
 def numbers(frames: Collected) -> dict[str, float]:
@@ -100,9 +95,8 @@ def test_no_judge_no_row() -> None:
 
 def test_entropy_that_stays_is_no_collapse() -> None:
     frames = collected()
-    entropy = frames.metrics.metric == "actor/ref_quality/avg_entropy"
-    steady = frames.metrics.assign(value=frames.metrics.value.where(~entropy, 0.5))
-    assert numbers(replace(frames, metrics=steady))["entropy_collapse"] == 0.0
+    steady = frames.metrics.assign(**{"actor/ref_quality/avg_entropy": 0.5})
+    assert numbers(frames._replace(metrics=steady))["entropy_collapse"] == 0.0
 
 
 @pytest.mark.parametrize("status", ["failed", "stopped", "incomplete", "missing"])

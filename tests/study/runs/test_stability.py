@@ -15,11 +15,8 @@ def test_validation_sources_are_averaged_without_the_sanity_set() -> None:
         "val-core/my/sanity_checks/acc/mean@1": 0.6,
         "val-core/refblend/sanity/acc/mean@1": 0.9,
     }
-    rows = [
-        {"arm": "off", "seed": 1, "step": 0, "metric": name, "value": value}
-        for name, value in names.items()
-    ]
-    assert accuracy_by_step(pd.DataFrame(rows)).value.tolist() == [pytest.approx(0.4)]
+    row = {"arm": "off", "seed": 1, "step": 0} | names
+    assert accuracy_by_step(pd.DataFrame([row])).value.tolist() == [pytest.approx(0.4)]
 
 
 def edited(run: Path, changes: dict[int, dict[str, float | None]]) -> None:

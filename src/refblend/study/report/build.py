@@ -182,8 +182,7 @@ def of(collected: Collected, specs: Mapping[str, ExperimentSpec], scale: str) ->
     """The frames of the runs that some experiments have at a scale, in the order of their files."""
     own = pd.concat([runs_of(spec.seeds_by_arm(scale)) for spec in specs.values()] or [runs_of({})])
     own = own.drop_duplicates()
-    frames = (collected.runs, collected.metrics, collected.responses)
-    return Collected(*(own.merge(frame, on=RUN) for frame in frames))
+    return Collected(*(own.merge(frame, on=RUN) for frame in collected))
 
 
 @dataclass(frozen=True)

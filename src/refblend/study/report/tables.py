@@ -14,7 +14,7 @@ from refblend.study.report.summary import (
     experiment_summary,
 )
 from refblend.study.report.verdicts import verdicts
-from refblend.study.runs.collect import RUN
+from refblend.study.runs.collect import RUN, STEP
 from refblend.study.runs.incidents import INCIDENTS, incident_counts, incidents_table, resources
 from refblend.study.runs.measures import accuracy_by_step, auc_within
 from refblend.study.stats.dose import dose_response
@@ -100,15 +100,10 @@ def run_correlations(study: Study) -> pd.DataFrame:
     ``rho_of_changes`` correlates the changes from step to step.
     """
     metrics = study.metrics[study.metrics.arm.isin(study.all_arms())]
-    accuracy = accuracy_by_step(metrics).assign(metric=ACCURACY)
-    names = [*RUN, "step", "metric", "value"]
-    rows_of = metrics[metrics.metric.isin([WEIGHT, ENTROPY])]
-    table = pd.concat([rows_of[names], accuracy[names]]).pivot_table(
-        index=[*RUN, "step"], columns="metric", values="value"
-    )
-    table = table.reindex(columns=[WEIGHT, ENTROPY, ACCURACY])
+    accuracy = accuracy_by_step(metrics).rename(columns={"value": ACCURACY})
+    table = metrics.reindex(columns=[*STEP, WEIGHT, ENTROPY]).merge(accuracy, on=STEP, how="left")
     rows = []
-    for (arm, seed), part in table.groupby(level=RUN):
+    for (arm, seed), part in table.sort_values(STEP).groupby(RUN):
         for x, y in CORRELATED:
             if part[x].notna().any():
                 short = [name.rpartition("/")[2] for name in (x, y)]

@@ -3,8 +3,8 @@
 Frames:
 
 - ``runs``: one row per run of the grid, with its status, times, energy and origin.
-- ``metrics``: one row per (run, step, metric), from ``metrics.jsonl``; the evaluation on the test
-  set joins as ``test/<measure>`` at the run's last step.
+- ``metrics``: one row per (run, step) and one column per metric, from ``metrics.jsonl``; the
+  evaluation on the test set joins as ``test/<measure>`` at the run's last step.
 - ``responses``: one row per dumped training response, without its text.
 
 The archive of a scale has the frames of all its runs, and ``quality/``: what the embedded models
@@ -13,8 +13,8 @@ tables, figures and reports can be made from it, without training anything.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -31,14 +31,12 @@ from refblend.tables import write_table
 RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
 _RUN = {"arm": "str", "seed": "int64"}
 RUN_COLUMNS = _RUN | {"status": "str", "reason": "str", "steps": "Int64"} | ORIGIN_COLUMNS
-METRIC_COLUMNS = _RUN | {"step": "int64", "metric": "str", "value": "float64"}
 RESPONSE_COLUMNS = _RUN | KEPT_COLUMNS
 QUALITY = "quality"
 
 
-@dataclass(frozen=True)
-class Collected:
-    """The frames of a milestone."""
+class Collected(NamedTuple):
+    """The frames of a milestone, in the order of :data:`COLLECTED`."""
 
     runs: pd.DataFrame
     metrics: pd.DataFrame
@@ -69,18 +67,27 @@ def collect(
         runs.append(identity | record)
         metrics.append(values.assign(**identity))
         responses.append(kept.assign(**identity))
-    found = (
-        typed(pd.DataFrame(runs), RUN_COLUMNS),
-        _long(pd.concat(metrics)),
-        typed(pd.concat(responses), RESPONSE_COLUMNS),
-    )
+    found = frames_of(pd.DataFrame(runs), pd.concat(metrics), pd.concat(responses))
     if archive is None or not (archive / COLLECTED[0]).exists():
-        return Collected(*found)
-    missing = found[0].loc[found[0].status == "missing", RUN]
-    old = read_collected(archive)
-    kept = [missing.merge(frame, on=RUN) for frame in (old.runs, old.metrics, old.responses)]
-    both = [pd.concat(pair, ignore_index=True) for pair in zip(kept, found, strict=True)]
-    return Collected(both[0].drop_duplicates(RUN, ignore_index=True), *both[1:])
+        return found
+    missing = found.runs.loc[found.runs.status == "missing", RUN]
+    kept = [missing.merge(frame, on=RUN) for frame in read_collected(archive)]
+    both = [pd.concat(pair) for pair in zip(kept, found, strict=True)]
+    return frames_of(both[0].drop_duplicates(RUN), *both[1:])
+
+
+def frames_of(runs: pd.DataFrame, metrics: pd.DataFrame, responses: pd.DataFrame) -> Collected:
+    """The frames in their types, metrics sorted by run and step, and by name.
+
+    Metrics without any value are left out. ValueError or TypeError for a value of another type.
+    """
+    names = metrics.columns[metrics.notna().any()].difference(STEP)
+    types = _RUN | {"step": "int64"} | dict.fromkeys(names, "float64")
+    return Collected(
+        typed(runs, RUN_COLUMNS),
+        typed(metrics.sort_values(STEP), types),
+        typed(responses, RESPONSE_COLUMNS),
+    )
 
 
 def runs_of(seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
@@ -124,25 +131,19 @@ def refuse_mixed_models(
 
 
 def write_collected(collected: Collected, out: Path) -> None:
-    """Write the three frames below ``out``; :data:`COLLECTED` names the files.
-
-    The metrics have a row for each step there and a column for each metric.
-    """
-    wide = collected.metrics.pivot(index=STEP, columns="metric", values="value").reset_index()
-    for name, frame in zip(COLLECTED, (collected.runs, wide, collected.responses), strict=True):
+    """Write the three frames below ``out``; :data:`COLLECTED` names the files."""
+    for name, frame in zip(COLLECTED, collected, strict=True):
         write_table(out / name, frame)
 
 
 def read_collected(folder: Path) -> Collected:
-    """Read what :func:`write_collected` wrote, metrics sorted by name; StudyError if it cannot."""
+    """Read what :func:`write_collected` wrote; StudyError if it cannot."""
     runs, metrics, responses = (folder / name for name in COLLECTED)
     try:
         records = pd.read_csv(runs, keep_default_na=False, na_values=[""])
-        kept, wide = pd.read_parquet(responses), pd.read_parquet(metrics)
         records["reason"] = records["reason"].fillna("")
-        records, kept = records[list(RUN_COLUMNS)], kept[list(RESPONSE_COLUMNS)]
-        frames = typed(records, RUN_COLUMNS), _long(wide), typed(kept, RESPONSE_COLUMNS)
-        return Collected(*frames)
+        kept = pd.read_parquet(responses)[list(RESPONSE_COLUMNS)]
+        return frames_of(records[list(RUN_COLUMNS)], pd.read_parquet(metrics), kept)
     except (OSError, KeyError, TypeError, *PARQUET_ERRORS) as error:
         raise StudyError(
             f"{folder}: the numbers of its runs cannot be read ({shorten(str(error), 300)})",
@@ -156,10 +157,3 @@ def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
     for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
         for file in sorted(source.glob("*.json")):
             copy_file(file, out / place / file.name)
-
-
-def _long(wide: pd.DataFrame) -> pd.DataFrame:
-    """Metrics in one column each as a row for each run, step and metric, without missing values."""
-    wide = wide[[*STEP, *wide.columns.difference(STEP)]]
-    long = wide.melt(id_vars=STEP, var_name="metric", value_name="value")
-    return typed(long.dropna(subset="value"), METRIC_COLUMNS)

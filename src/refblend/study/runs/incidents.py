@@ -26,13 +26,10 @@ def incident_totals(collected: Collected) -> dict[str, int]:
 
 def incident_counts(collected: Collected) -> pd.DataFrame:
     """Arm, seed and status of every run, and its incidents of each kind; NA where it is missing."""
-    metrics, runs = collected.metrics, collected.runs
     names = {f"incidents/{kind}": kind for kind in INCIDENTS}
-    counts = metrics[metrics.metric.isin(list(names))].pivot_table(
-        index=RUN, columns="metric", values="value", aggfunc="sum"
-    )
-    counts = counts.rename(columns=names).reindex(columns=list(INCIDENTS), fill_value=0)
-    table = runs[[*RUN, "status"]].merge(counts.reset_index(), on=RUN, how="left")
+    events = collected.metrics.rename(columns=names).reindex(columns=[*RUN, *INCIDENTS])
+    counts = events.groupby(RUN, as_index=False).sum()
+    table = collected.runs[[*RUN, "status"]].merge(counts, on=RUN, how="left")
     ran = table.status != "missing"
     table.loc[ran, list(INCIDENTS)] = table.loc[ran, list(INCIDENTS)].fillna(0)
     return table.astype(dict.fromkeys(INCIDENTS, "Int64"))

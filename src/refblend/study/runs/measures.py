@@ -46,14 +46,15 @@ a run together."""
 
 
 def series(metrics: pd.DataFrame, *names: str) -> pd.DataFrame:
-    """Rows of whichever of ``names`` most runs recorded (the first of equals), sorted.
+    """Arm, seed, step and value of whichever of ``names`` most runs recorded (the first of equals).
 
     One name for all runs: arms without a judge may lack a metric, and two almost identical metrics
     must not be mixed in one figure.
     """
-    parts = [metrics[metrics.metric == name] for name in names]
-    best = max(parts, key=lambda part: part[RUN].drop_duplicates().shape[0])
-    return best.sort_values(STEP, ignore_index=True)
+    table = metrics.reindex(columns=[*STEP, *names])
+    best = max(names, key=lambda name: len(table.dropna(subset=name).drop_duplicates(RUN)))
+    known = table[[*STEP, best]].dropna().rename(columns={best: "value"})
+    return known.sort_values(STEP, ignore_index=True)
 
 
 def accuracy_by_step(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -61,10 +62,10 @@ def accuracy_by_step(metrics: pd.DataFrame) -> pd.DataFrame:
 
     The sanity set does not count.
     """
-    named = accuracies(metrics.metric.unique())
+    named = accuracies(metrics.columns)
     names = [name for name, source in named.items() if source != SANITY_SOURCE]
-    part = metrics[metrics.metric.isin(names)]
-    return part.groupby(STEP, as_index=False)["value"].mean()
+    table = metrics[STEP].assign(value=metrics[names].mean(axis=1))
+    return table.dropna().sort_values(STEP, ignore_index=True)
 
 
 def course(run: pd.DataFrame, names: Sequence[str]) -> pd.Series:
@@ -133,14 +134,12 @@ def stability(metrics: pd.DataFrame) -> pd.DataFrame:
 
     Spikes are steps outside median ± 5·1.4826·MAD; ``entropy_collapse`` is 0 or 1.
     """
-    trained, names = metrics[metrics.step > 0], [*LOSS, *ENTROPY, GRADIENT, LENGTH]
-    steps = pd.MultiIndex.from_frame(trained[STEP].drop_duplicates())
-    table = trained[trained.metric.isin(names)].pivot(index=STEP, columns="metric", values="value")
+    trained = metrics[metrics.step > 0].sort_values(STEP, ignore_index=True)
+    trained = trained.reindex(columns=[*RUN, *LOSS, *ENTROPY, GRADIENT, LENGTH])
     rows = []
-    for (arm, seed), run in table.reindex(index=steps, columns=names).groupby(level=RUN):
-        of_run = run.droplevel(RUN).sort_index()
+    for (arm, seed), run in trained.groupby(RUN):
         loss, entropy, norm, length = (
-            course(of_run, names) for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
+            course(run, names) for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
         )
         row = {"arm": arm, "seed": seed}
         row |= {"loss_spikes": count_spikes(loss), "grad_spikes": count_spikes(norm)}
