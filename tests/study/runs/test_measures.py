@@ -6,7 +6,7 @@ import pytest
 
 from refblend.study.design.measures import MEASURES
 from refblend.study.runs.collect import STEP, Collected, frames_of
-from refblend.study.runs.measures import run_measures, wide, wide_of
+from refblend.study.runs.measures import run_measures, wide
 
 STEPS = 8
 VALIDATION = {0: 0.1, 4: 0.5, 8: 0.3}
@@ -50,7 +50,7 @@ def collected(judged: bool = True, status: str = "finished") -> Collected:
 def numbers(frames: Collected) -> dict[str, float]:
     values = run_measures(frames)
     assert set(values.arm) <= {"x"}
-    return dict(zip(values.measure, values.value, strict=True))
+    return values.drop(columns=["arm", "seed"]).iloc[0].dropna().to_dict()
 
 
 def test_every_measure_by_hand() -> None:
@@ -106,14 +106,13 @@ def test_only_finished_runs_count(status: str) -> None:
 
 def test_wide_has_every_arm_and_seed_that_was_asked_for() -> None:
     values = pd.DataFrame(
-        [("a", 2, "m", 0.2), ("a", 1, "m", 0.1), ("b", 2, "m", 0.4), ("a", 1, "other", 9.0)],
-        columns=["arm", "seed", "measure", "value"],
+        [("a", 2, 0.2, np.nan), ("a", 1, 0.1, 9.0), ("b", 2, 0.4, np.nan)],
+        columns=["arm", "seed", "m", "other"],
     )
-    table = wide(values, "m", ["b", "a", "gone"])
-    assert table.columns.tolist() == ["b", "a", "gone"]
-    assert table.index.tolist() == [1, 2]
-    np.testing.assert_array_equal(table, [[np.nan, 0.1, np.nan], [0.4, 0.2, np.nan]])
-    assert wide(values, "absent", ["a"]).empty
-    some = wide_of(values, "m", {"a": [1, 4], "b": [2, 1]})
-    assert some.index.tolist() == [1, 2, 4]
-    np.testing.assert_array_equal(some, [[0.1, np.nan], [np.nan, 0.4], [np.nan, np.nan]])
+    table = wide(values, "m", {"b": [2], "gone": [], "a": [4, 1]})
+    assert table.columns.tolist() == ["b", "gone", "a"]
+    assert table.index.tolist() == [1, 2, 4]
+    missing = np.nan
+    np.testing.assert_array_equal(
+        table, [[missing, missing, 0.1], [0.4, missing, missing], [missing] * 3]
+    )

@@ -8,6 +8,7 @@ from refblend.seeding import derive_generator
 from refblend.study.design.arms import Arm
 from refblend.study.report import style as plot
 from refblend.study.report.study import Study
+from refblend.study.runs.collect import RUN
 from refblend.study.stats.statistics import rank_correlation
 
 OUTCOME = "test_sampled"
@@ -66,12 +67,11 @@ def rank_correlations(study: Study) -> pd.DataFrame:
 
 def _pairs(study: Study) -> pd.DataFrame:
     """Runs with both numbers: arm, seed, alignment, ``test_sampled``, regime of the arm."""
-    wide = study.values.pivot(index=["arm", "seed"], columns="measure", values="value")
-    wide = wide.reindex(columns=["alignment", OUTCOME]).dropna().reset_index()
-    wide["regime"] = [regime(study.resolved[arm]) for arm in wide.arm]
-    steps = {arm: study.resolved[arm].config.trainer.total_training_steps for arm in wide.arm}
-    counts = wide.arm.map(steps)
-    return wide[counts == counts.mode().iloc[0]] if len(wide) else wide
+    pairs = study.values[[*RUN, "alignment", OUTCOME]].dropna()
+    pairs = pairs.assign(regime=[regime(study.resolved[arm]) for arm in pairs.arm])
+    steps = {arm: study.resolved[arm].config.trainer.total_training_steps for arm in pairs.arm}
+    counts = pairs.arm.map(steps)
+    return pairs[counts == counts.mode().iloc[0]] if len(pairs) else pairs
 
 
 def _rho(values: NDArray[np.float64], counts: NDArray[np.int64]) -> float:

@@ -15,7 +15,7 @@ import pandas as pd
 from refblend.study.design.arms import SCORE, Arm, resolve_arms
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.runs.collect import RUN, Collected, refuse_mixed_models, runs_of
-from refblend.study.runs.measures import accuracy_by_step, run_measures, series, wide_of
+from refblend.study.runs.measures import accuracy_by_step, run_measures, series, wide
 
 SCORING = f"{SCORE}.scoring"
 
@@ -75,7 +75,7 @@ class Study:
 
     def wide(self, experiment: str, measure: str) -> pd.DataFrame:
         """Values of an experiment: one row for each of its seeds, one column for each arm."""
-        return wide_of(self.values, measure, self.seeds(experiment))
+        return wide(self.values, measure, self.seeds(experiment))
 
     def compared_by(self, experiment: str) -> str:
         """The measure of most of an experiment's contrasts; its endpoint where it has none."""

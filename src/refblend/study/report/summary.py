@@ -204,8 +204,11 @@ def best_per_metric(study: Study) -> pd.DataFrame:
 def _best_row(study: Study, scope: str, arms: list[str], measure: str) -> dict[str, Any] | None:
     """The best of several arms; null where no two of them have the measure on common seeds."""
     # An experiment's own seeds only: others may start from other models.
-    everywhere = scope == ALL
-    values = wide(study.values, measure, arms) if everywhere else study.wide(scope, measure)[arms]
+    if scope == ALL:
+        seeds = {arm: study.values.seed[study.values.arm == arm] for arm in arms}
+        values = wide(study.values, measure, seeds)
+    else:
+        values = study.wide(scope, measure)[arms]
     rng = derive_generator("m2", "best", scope, measure)
     best = best_configuration(values, rng, higher_is_better=ORDERED[measure])
     if best is None or best["arms"] == 1:

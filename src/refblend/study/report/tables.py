@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from refblend.study.design.measures import ACCURACIES, MEASURES, with_endpoint
+from refblend.study.design.measures import ACCURACIES, with_endpoint
 from refblend.study.recommend import recommendations, table
 from refblend.study.report.alignment import alignment_by_arm, rank_correlations
 from refblend.study.report.study import Study, judged
@@ -63,12 +63,8 @@ def per_seed(study: Study) -> pd.DataFrame:
     """Every run of the grid with all its measures; runs that did not finish keep their row."""
     runs = study.collected.runs[[*RUN, "status", "reason", "steps"]]
     runs = runs.assign(experiments=runs.arm.map(study.used_in()).fillna(""))
-    measures = study.values.pivot(index=RUN, columns="measure", values="value")
-    measures = measures.reindex(columns=list(MEASURES)).astype("float64").reset_index()
     head = [*RUN, "experiments", "status", "reason", "steps"]
-    if measures.empty:
-        return runs[head].reindex(columns=[*head, *MEASURES])
-    return runs[head].merge(measures, on=RUN, how="left")
+    return runs[head].merge(study.values, on=RUN, how="left")
 
 
 def stability_by_arm(study: Study) -> pd.DataFrame:
@@ -77,9 +73,7 @@ def stability_by_arm(study: Study) -> pd.DataFrame:
     Spikes are means over the runs; the fall of the validation accuracy is the worst run's.
     """
     runs, incidents = study.collected.runs, incident_counts(study.collected)
-    names = ["entropy_collapse", "loss_spikes", "grad_spikes", "val_drawdown"]
-    values = study.values.pivot(index=RUN, columns="measure", values="value")
-    measured = values.reindex(columns=names).groupby("arm")
+    measured = study.values.groupby("arm")
     finished = study.collected.finished.arm.value_counts()
     table = pd.DataFrame({"runs": runs.groupby("arm").size(), "finished": finished})
     table = table.join(incidents.groupby("arm")[list(INCIDENTS)].sum(min_count=1))
@@ -126,8 +120,7 @@ def costs_by_arm(study: Study) -> pd.DataFrame:
         kg_co2e=("kg_co2e", lambda mass: mass.sum(min_count=1)),
         resumed=("resumed", lambda count: count.sum(min_count=1)),
     )
-    step = study.values[study.values.measure == "step_seconds"].groupby("arm")["value"].mean()
-    totals["step_seconds"] = step.reindex(totals.index)
+    totals["step_seconds"] = study.values.groupby("arm").step_seconds.mean()
     used_in = study.used_in()
     totals.insert(0, "experiments", [used_in.get(str(arm), "") for arm in totals.index])
     return totals.reset_index()

@@ -9,7 +9,7 @@ from refblend.study.design.measures import ACCURACIES, ORDERED, label
 from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.readable import plus_minus
 from refblend.study.report.study import Study
-from refblend.study.runs.measures import wide_of
+from refblend.study.runs.measures import wide
 from refblend.study.stats.statistics import Interval
 from refblend.study.stats.verdicts import Contrast, decide, interval_of, is_paired
 
@@ -51,7 +51,7 @@ def _stated(values: pd.DataFrame, spec: ExperimentSpec, scale: str) -> Iterator[
     seeds = spec.seeds_by_arm(scale)
     for contrast in spec.contrasts:
         endpoint, margin = spec.endpoint_of(contrast), spec.margin_of(contrast)
-        table = wide_of(values, endpoint, seeds)
+        table = wide(values, endpoint, seeds)
         row = {"contrast": contrast.name, "primary": contrast.primary, "endpoint": endpoint}
         row |= {"margin": margin, "added": contrast.round_at(scale)}
         for treated, reference in spec.pairs_of(contrast, scale):

@@ -7,7 +7,7 @@ import pandas as pd
 
 from refblend.ppo.metrics import grouped_auc
 from refblend.study.design.measures import MEASURES
-from refblend.study.runs.collect import RUN, STEP, Collected
+from refblend.study.runs.collect import RUN, STEP, Collected, runs_of
 from refblend.study.runs.run_files import ALIGNMENT
 from refblend.study.stats.statistics import (
     area_under_curve,
@@ -80,9 +80,9 @@ def course(run: pd.DataFrame, names: Sequence[str]) -> pd.Series:
 
 
 def run_measures(collected: Collected) -> pd.DataFrame:
-    """Every measure of every finished run: arm, seed, measure, value.
+    """Every measure of every finished run: arm, seed, and a column for each of :data:`MEASURES`.
 
-    A measure that a run does not have (a judge's if there is no judge) has no row.
+    NaN for what a run does not have, a judge's measures without a judge.
     """
     metrics = collected.counted_metrics
     right, score = series(metrics, "critic/acc/mean"), series(metrics, "critic/score/mean")
@@ -99,9 +99,8 @@ def run_measures(collected: Collected) -> pd.DataFrame:
         found[name] = part.groupby(RUN)["value"].agg(how)
     parts = [pd.DataFrame(found), validation(accuracy_by_step(metrics)), stability(metrics)]
     table = pd.concat(parts, axis=1).sort_index().replace([np.inf, -np.inf], np.nan)
-    table = table[[name for name in MEASURES if name in table]]
-    long = table.melt(var_name="measure", ignore_index=False).dropna(subset="value").reset_index()
-    return long.astype({"measure": "str", "value": "float64", "seed": "int64"})
+    table = table.reindex(columns=list(MEASURES)).astype("float64").reset_index()
+    return table.astype({"arm": "str", "seed": "int64"})
 
 
 def validation(accuracy: pd.DataFrame) -> pd.DataFrame:
@@ -153,23 +152,14 @@ def stability(metrics: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*RUN, *names, "length_end"]).set_index(RUN)
 
 
-def wide_of(values: pd.DataFrame, measure: str, seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
-    """:func:`wide` of some seeds of each arm: a row for each of them, NaN for other runs."""
-    table = wide(values, measure, list(seeds))
-    table = table.reindex(sorted({seed for own in seeds.values() for seed in own}))
-    return table.apply(lambda column: column.where(column.index.isin(seeds[str(column.name)])))
+def wide(values: pd.DataFrame, measure: str, seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
+    """A measure of some runs, given as each arm's seeds: one row per seed, one column per arm.
 
-
-def wide(values: pd.DataFrame, measure: str, arms: Sequence[str]) -> pd.DataFrame:
-    """One row per seed (the index), one column per arm in the given order; NaN if missing.
-
-    ``values`` are those of :func:`run_measures`.
+    ``values`` are those of :func:`run_measures`; NaN for runs that are not there, or not asked for.
     """
-    part = values[(values.measure == measure) & values.arm.isin(list(arms))]
-    table = part.pivot(index="seed", columns="arm", values="value")
-    table = table.reindex(columns=list(arms)).astype("float64")
-    table.columns.name = None
-    return table.sort_index()
+    runs = runs_of(seeds).merge(values, on=RUN, how="left")
+    table = runs.pivot(index="seed", columns="arm", values=measure)
+    return table.reindex(columns=list(seeds)).rename_axis(columns=None)
 
 
 def auc_within(responses: pd.DataFrame, n: int) -> float:
