@@ -5,7 +5,6 @@ the seeds that every level has, and say how stable the choice is: the share of p
 resamples (a seed is drawn with all its levels) in which the same rule chooses the same level.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -22,9 +21,6 @@ MIN_LEVELS = 3
 SLACK = 1 + 1e-9
 """If only one seed differs, shortfall and its error are equal: rounding must not decide."""
 
-ROUNDING = 1e-12
-"""Sums of shares that should be equal to a quantile count as equal."""
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -33,8 +29,8 @@ class Choice:
     level: float | None
     n: int
     """Seeds that every level has; only these are used."""
-    shares: dict[float | None, float]
-    """Share of resamples that choose each level, null for none; empty for fewer than two seeds."""
+    drawn: NDArray[np.float64]
+    """What the rule chooses of each resample, NaN for none; empty for fewer than two seeds."""
     without_values: tuple[float, ...]
     """Levels without any run: they could not be considered."""
     best: float | None = None
@@ -45,22 +41,19 @@ class Choice:
     @property
     def stability(self) -> float:
         """Share of resamples that choose the same level; NaN for fewer than two seeds."""
-        return self.shares.get(self.level, 0.0) if self.shares else float("nan")
+        same = np.isnan(self.drawn) if self.level is None else self.drawn == self.level
+        return float(same.mean()) if same.size else float("nan")
 
     def interval(self) -> tuple[float, float] | None:
         """The levels between which the choice lies in the central 95 % of the resamples.
 
         Null for fewer than two seeds, and where more than 5 % of the resamples choose no level.
         """
-        none = self.shares.get(None, 0.0)
-        if not self.shares or none > 1 - CONFIDENCE:
+        chosen = np.sort(self.drawn[~np.isnan(self.drawn)])
+        if not chosen.size or chosen.size < CONFIDENCE * self.drawn.size:
             return None
-        chosen = sorted((level, share) for level, share in self.shares.items() if level is not None)
-        levels = [level for level, _ in chosen]
-        below = np.cumsum([share for _, share in chosen]) / (1 - none)
-        tail = (1 - CONFIDENCE) / 2
-        low, high = np.searchsorted(below, [tail + ROUNDING, 1 - tail - ROUNDING])
-        return levels[int(low)], levels[min(int(high), len(levels) - 1)]
+        beyond = int((1 - CONFIDENCE) / 2 * chosen.size)
+        return float(chosen[beyond]), float(chosen[-1 - beyond])
 
 
 def find_knee(
@@ -111,11 +104,8 @@ def _chosen(
     gains = data.sub(baseline.reindex(data.index), axis=0).dropna()
     table, n, levels = gains.to_numpy(dtype=np.float64), len(gains), [*gains.columns, None]
     level = levels[rule(table[None])[0]] if n >= fewest else None
-    shares: dict[float | None, float] = {}
-    if n > 1:
-        counts = Counter(levels[i] for i in rule(table[resample_rows(n, resamples, rng)]))
-        shares = {chosen: count / resamples for chosen, count in counts.most_common()}
-    return Choice(level, n, shares, without), gains
+    drawn = rule(table[resample_rows(n, resamples, rng)]) if n > 1 else np.array([], np.intp)
+    return Choice(level, n, np.array(levels, np.float64)[drawn], without), gains
 
 
 def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -150,7 +140,7 @@ def not_identifiable(choice: Choice, levels: Sequence[float]) -> str:
         return f"the improvement changes its sign {choice.changes} times"
     interval = choice.interval()
     if interval is None:
-        return f"{choice.shares[None]:.0%} of the resamples choose no level"
+        return f"{np.isnan(choice.drawn).mean():.0%} of the resamples choose no level"
     if interval == (tried[0], tried[-1]):
         return f"the interval over seeds is the whole range, {tried[0]:g} to {tried[-1]:g}"
     return ""
