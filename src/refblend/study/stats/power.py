@@ -8,8 +8,9 @@ groups (deviation of one run).
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from scipy import integrate, optimize, special, stats
 
@@ -75,11 +76,14 @@ def power_of_equivalence(design: Design, seeds: int, margin: float, effect: floa
     return min(1.0, float(integrate.quad(within, 0, ceiling, limit=200)[0]))
 
 
-def seeds_for(power_at: Callable[[int], float], power: float) -> int | None:
-    """The fewest seeds per arm whose power, which never falls, is enough; None beyond LARGEST."""
-    if power_at(LARGEST) < power:
+def seeds_for(power_at: Callable[[int], float], power: float, fewest: int | None = 2) -> int | None:
+    """The fewest seeds per arm, ``fewest`` or more, whose power, which never falls, is enough.
+
+    None beyond LARGEST, and for ``fewest=None``: no number is enough.
+    """
+    if fewest is None or power_at(LARGEST) < power:
         return None
-    return 2 + bisect_left(range(2, LARGEST), power, key=power_at)
+    return fewest + bisect_left(range(fewest, LARGEST), power, key=power_at)
 
 
 def seeds_of_difference(design: Design, effect: float, power: float) -> int | None:
@@ -87,20 +91,14 @@ def seeds_of_difference(design: Design, effect: float, power: float) -> int | No
 
     None where no number is enough.
     """
-    student = seeds_for(lambda seeds: power_of_difference(design, seeds, effect), power)
-    return most([student, fewest_seeds(design.alpha, design.paired)])
+    power_at = partial(power_of_difference, design, effect=effect)
+    return seeds_for(power_at, power, fewest_seeds(design.alpha, design.paired))
 
 
 def seeds_of_equivalence(design: Design, margin: float, power: float) -> int | None:
     """The same to show that two equal arms lie within ± ``margin``."""
-    student = seeds_for(lambda seeds: power_of_equivalence(design, seeds, margin), power)
-    return most([student, fewest_seeds(2 * design.alpha, design.paired)])
-
-
-def most(seeds: Sequence[int | None]) -> int | None:
-    """The largest of several numbers of seeds; None where one is None: no number is enough."""
-    known = [number for number in seeds if number is not None]
-    return max(known) if len(known) == len(seeds) else None
+    power_at = partial(power_of_equivalence, design, margin=margin)
+    return seeds_for(power_at, power, fewest_seeds(2 * design.alpha, design.paired))
 
 
 def least_detectable(design: Design, seeds: int, power: float) -> float:

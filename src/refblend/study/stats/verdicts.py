@@ -24,7 +24,6 @@ from refblend.study.stats.exact import equivalence_p, exact_p, fewest_seeds, hol
 from refblend.study.stats.power import (
     Design,
     least_detectable,
-    most,
     seeds_of_difference,
     seeds_of_equivalence,
 )
@@ -145,5 +144,7 @@ def planned(
     # As many seeds per arm as would give the standard error that arms of these sizes have.
     error = own[0] / x.size if paired else own[0] / x.size + own[1] / y.size
     n = max(2, round(variance * (1 if paired else 2) / error))
-    asked = [find(design, margin, POWER) for find in (seeds_of_difference, seeds_of_equivalence)]
-    return least_detectable(design, n, POWER), most(asked)
+    found = seeds_of_difference(design, margin, POWER)
+    equal = seeds_of_equivalence(design, margin, POWER)
+    enough = max(found, equal) if found and equal else None
+    return least_detectable(design, n, POWER), enough
