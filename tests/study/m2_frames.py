@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 from made_runs import run_lines
 
-from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiment
+from refblend.study.design.spec import ExperimentSpec, load_experiments
 from refblend.study.report.study import Study, make_study
 from refblend.study.runs.collect import STEP, Collected, frames_of
 
@@ -21,8 +21,11 @@ def specs(scale: str | None = None) -> dict[str, ExperimentSpec]:
     Scale cpu has all arms here, whatever the hours of the real study hold.
     """
     fewer = {"A": 5}
-    names = experiments_of("m2", PARAMS, scale)
-    declared = {name: load_experiment(PARAMS / "study" / f"{name}.yaml") for name in names}
+    declared = {
+        name: spec
+        for name, spec in load_experiments(PARAMS).items()
+        if (spec.milestone_of(scale) if scale else spec.milestone) == "m2"
+    }
     return {
         name: spec.model_copy(
             update={

@@ -11,7 +11,7 @@ import ray
 from refblend.errors import ConfigError, ResourceError
 from refblend.rollout.model_dir import count_parameters
 from refblend.study.design.grid import resolve_arm
-from refblend.study.design.spec import experiments_of, load_experiment
+from refblend.study.design.spec import load_experiment, load_experiments
 from refblend.study.design.workflow import gpus_to_train
 from refblend.trainer.step_metrics import training_devices
 from refblend.workers import pools as pools_module
@@ -169,8 +169,9 @@ def test_a_judge_of_the_user_s_own_may_hold_no_model(tiny_config):
 
 GPU_ARMS = [
     (name, arm)
-    for name in experiments_of("m2", ROOT / "params")
-    for arm in load_experiment(ROOT / "params" / "study" / f"{name}.yaml").arms_of("gpu")
+    for name, spec in load_experiments(ROOT / "params").items()
+    if spec.milestone == "m2"
+    for arm in spec.arms_of("gpu")
 ]
 
 

@@ -103,13 +103,12 @@ def test_a_wrong_fact_names_file_and_key(tmp_path: Path, more: dict[str, Any], s
 def test_experiments_belong_to_the_milestone_that_they_name(tmp_path: Path) -> None:
     path = write(tmp_path)
     (path.parent / "Q.yaml").write_text(yaml.safe_dump(FACTS | {"milestone": "m1"}))
-    assert experiments_of("m2", tmp_path) == ["ZX"]
-    assert experiments_of("m1", tmp_path) == ["Q"]
+    assert experiments_of("m1", tmp_path, "smoke") == ["Q"]
     assert experiments_of("m2", tmp_path, "smoke") == ["ZX"]
     assert experiments_of("m2", tmp_path, "gpu") == [], "it has no seeds there"
     noisy = ["noisy_baselines", "noisy_dose", "noisy_entropy"]
     series = ["exact_drgrpo", *noisy, "oracles", "sparse_drgrpo"]
-    assert experiments_of("m2", PARAMS) == [*"ABCEFHLN", *series]
+    assert experiments_of("m2", PARAMS, "cpu") == [*"ABCEFHLN", *series]
 
 
 def test_an_arm_waits_for_the_runs_whose_weights_it_replays() -> None:
@@ -122,6 +121,6 @@ def test_an_arm_waits_for_the_runs_whose_weights_it_replays() -> None:
 def test_seeds_that_replay_their_partner_come_in_pairs() -> None:
     spec = load_experiment(PARAMS / "study" / "L.yaml")
     for scale in spec.seeds:
-        trained = set(spec.seeds_of(scale, "linear_auto"))
-        for arm in ("yoked", "yoked_mean"):
-            assert {partner_seed(seed) for seed in spec.seeds_of(scale, arm)} <= trained
+        seeds = spec.seeds_by_arm(scale)
+        for arm in {"yoked", "yoked_mean"} & seeds.keys():
+            assert set(map(partner_seed, seeds[arm])) <= set(seeds["linear_auto"])

@@ -83,7 +83,8 @@ def test_no_plan_has_fewer_seeds_than_the_exact_tests_need() -> None:
 
 
 def test_what_no_difference_could_show_is_printed_as_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(ExperimentSpec, "seeds_of", lambda *_: [0, 1, 2])
+    three = lambda spec, scale: {arm: [0, 1, 2] for arm in spec.arms}  # noqa: E731
+    monkeypatch.setattr(ExperimentSpec, "seeds_by_arm", three)
     path = tmp_path / "per_seed.csv"
     table = runs(seeds=3)
     table.assign(test_sampled=table.test_greedy).to_csv(path, index=False)

@@ -95,9 +95,10 @@ def build_grid(
             spec = load_experiment(path)
             if scale not in spec.seeds:
                 raise StudyError(f"{path}: no seeds for scale {scale}", f"Add seeds.{scale}.")
+            seeds = spec.seeds_by_arm(scale)
             for arm, overrides in spec.arms_of(scale).items():
                 text = json.dumps(overrides, sort_keys=True)
-                rows += [(experiment, arm, str(n), text) for n in spec.seeds_of(scale, arm)]
+                rows += [(experiment, arm, str(seed), text) for seed in seeds[arm]]
                 meaning, elsewhere = meanings.setdefault(arm, (text, path))
                 with problems.noted():
                     if meaning != text:

@@ -276,16 +276,13 @@ class Jobs:
                 f"arm {arm} is not in the grid of scale {self.scale}",
                 "Add it to a file of params/study.",
             )
-        overrides: dict[str, object] = json.loads(found.iloc[0])
-        return overrides
+        return json.loads(found.iloc[0])
 
-    def config(self, arm: str | None) -> RefblendConfig:
-        """The checked configuration of an arm; None: the scale's own."""
-        key = arm or ""
-        if key not in self._resolved:
-            overrides = self.overrides(arm) if arm else {}
-            self._resolved[key] = grid.resolve_arm(overrides, self.scale)
-        return self._resolved[key]
+    def config(self, arm: str) -> RefblendConfig:
+        """The checked configuration of an arm."""
+        if arm not in self._resolved:
+            self._resolved[arm] = grid.resolve_arm(self.overrides(arm), self.scale)
+        return self._resolved[arm]
 
     def overlay(self, arm: str) -> list[str]:
         """The configuration file that an arm lays over the scale's, if any."""
@@ -351,7 +348,7 @@ class Jobs:
         return 25 if arm in set(self.rows("m1").arm) else 20
 
     def judge_settings(self) -> list[str]:
-        """The judge's settings in training, as ``--set`` options."""
-        scoring = self.config(None).algorithm.ref_quality_score.scoring
+        """The scale's own settings of the judge in training, as ``--set`` options."""
+        scoring = grid.resolve_arm({}, self.scale).algorithm.ref_quality_score.scoring
         settings = ("decoding", "dtype", "kv_cache_memory_mb", "max_new_tokens")
         return [f"--set={name}={getattr(scoring, name)}" for name in settings]

@@ -35,10 +35,10 @@ def _written_out(seeds: Any) -> Any:
     return list(range(first, last + 1))
 
 
-def _each_once(seeds: list[int]) -> list[int]:
+def _ascending(seeds: list[int]) -> list[int]:
     if repeated := [str(seed) for seed, count in Counter(seeds).items() if count > 1]:
         raise ValueError(f"it repeats seed {', '.join(repeated)}")
-    return seeds
+    return sorted(seeds)
 
 
 def _comparable(measure: str) -> str:
@@ -53,7 +53,7 @@ SeedRange = Annotated[str, Field(pattern=SEED_RANGE)]
 SeedList = Annotated[list[Seed], Field(min_length=1)]
 Seeds = Annotated[
     SeedList,
-    AfterValidator(_each_once),
+    AfterValidator(_ascending),
     BeforeValidator(_written_out, json_schema_input_type=SeedList | SeedRange),
 ]
 """A list, or a range with both its ends, such as ``11-26``."""
@@ -232,11 +232,9 @@ class ExperimentSpec(Section):
         if self.facet is not None and self.facet not in self.factors:
             yield f"facet is {self.facet}, which is not among the factors"
 
-    def milestone_of(self, scale: str | None) -> Milestone | None:
-        """The milestone that reports it, at a scale where given; null: it has no seeds there."""
-        if scale is not None and scale not in self.seeds:
-            return None
-        return _of(scale or "", self.milestone_at, self.milestone)
+    def milestone_of(self, scale: str) -> Milestone | None:
+        """The milestone that reports it at a scale; null: it has no seeds there."""
+        return _of(scale, self.milestone_at, self.milestone) if scale in self.seeds else None
 
     def baseline_of(self, arm: str) -> str:
         """The arm with which ``arm`` is compared."""
@@ -257,17 +255,18 @@ class ExperimentSpec(Section):
 
     def usual_seeds(self, scale: str) -> list[int]:
         """Seeds of the arms of a scale that have none of their own, ascending."""
-        return sorted(_of(scale, self.seeds, []))
+        return _of(scale, self.seeds, [])
 
-    def seeds_of(self, scale: str, arm: str) -> list[int]:
-        """Seeds of an arm at a scale, ascending."""
-        return sorted(_of(scale, self.arm_seeds, {}).get(arm, self.usual_seeds(scale)))
+    def seeds_by_arm(self, scale: str) -> dict[str, list[int]]:
+        """The arms of a scale, each with its seeds, ascending."""
+        own = _of(scale, self.arm_seeds, {})
+        return {arm: own.get(arm, self.usual_seeds(scale)) for arm in self.arms_of(scale)}
 
     def limited(self, most: dict[str, int]) -> "ExperimentSpec":
         """The experiment with at most so many seeds of an arm at a scale, the lowest ones."""
-        seeds = {scale: sorted(own)[: most.get(scale)] for scale, own in self.seeds.items()}
+        seeds = {scale: own[: most.get(scale)] for scale, own in self.seeds.items()}
         arm_seeds = {
-            scale: {arm: sorted(own)[: most.get(scale)] for arm, own in arms.items()}
+            scale: {arm: own[: most.get(scale)] for arm, own in arms.items()}
             for scale, arms in self.arm_seeds.items()
         }
         return self.model_copy(update={"seeds": seeds, "arm_seeds": arm_seeds})
@@ -278,13 +277,10 @@ class ExperimentSpec(Section):
         Those with every usual seed that the baseline has, or, if none of its seeds is usual, with
         all of them. An arm with fewer, which only illustrates, would too often be ahead by chance.
         """
-        own = set(self.seeds_of(scale, self.baseline))
-        wanted = set(self.usual_seeds(scale)) & own or own
-        return [arm for arm, seeds in self.seeds_by_arm(scale).items() if wanted <= set(seeds)]
-
-    def seeds_by_arm(self, scale: str) -> dict[str, list[int]]:
-        """The arms of a scale, each with its seeds."""
-        return {arm: self.seeds_of(scale, arm) for arm in self.arms_of(scale)}
+        seeds, usual = self.seeds_by_arm(scale), set(self.usual_seeds(scale))
+        own = set(seeds.get(self.baseline, usual))
+        wanted = usual & own or own
+        return [arm for arm, trained in seeds.items() if wanted <= set(trained)]
 
     def arms_of(self, scale: str) -> dict[str, dict[str, Any]]:
         """Arms of a scale in declared order, each with its overrides, ``common`` included."""
@@ -295,9 +291,7 @@ class ExperimentSpec(Section):
             for arm, overrides in self.arms.items()
             if arm in chosen
         }
-        filled: dict[str, dict[str, Any]]
-        filled = json.loads(json.dumps(found).replace("{scale}", scale))
-        return filled
+        return json.loads(json.dumps(found).replace("{scale}", scale))
 
 
 def _of(scale: str, by_scale: Mapping[Scale, Value], otherwise: Value) -> Value:
@@ -330,11 +324,10 @@ def load_experiments(
     return {name: load_experiment(folder / f"{name}.yaml") for name in names}
 
 
-def experiments_of(
-    milestone: str, params: str | Path = "params", scale: str | None = None
-) -> list[str]:
-    """Names of the files of ``<params>/study`` with that ``milestone``, in alphabetical order;
-    those with seeds for ``scale`` where given. Errors of :func:`load_experiment`.
+def experiments_of(milestone: str, params: str | Path, scale: str) -> list[str]:
+    """Names of the files of ``<params>/study`` that a milestone reports at a scale, in order.
+
+    Errors of :func:`load_experiment`.
     """
     return [
         name

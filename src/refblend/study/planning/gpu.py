@@ -105,7 +105,7 @@ def plan(
 
 def main(scale: str = "gpu") -> None:
     """Print the plan of all milestones at a scale."""
-    experiments = [name for m in MILESTONES for name in experiments_of(m, scale=scale)]
+    experiments = [name for m in MILESTONES for name in experiments_of(m, "params", scale)]
     arms = plan(experiments, scale=scale)
     rows = [(arm, runs, f"{hours:.2f}") for arm, (runs, hours) in arms.items()]
     print(tabulate(rows, headers=("arm", "trainings", "GPU-hours each")))

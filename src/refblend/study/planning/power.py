@@ -104,7 +104,8 @@ def power_table(
             if endpoint not in values.columns:
                 rows.append(head)
                 continue
-            seeds = [[set(spec.seeds_of(scale, arm)) for arm in pair] for pair in pairs]
+            own_seeds = spec.seeds_by_arm(scale)
+            seeds = [[set(own_seeds[arm]) for arm in pair] for pair in pairs]
             declared = {
                 "paired": min(len(treated & reference) for treated, reference in seeds),
                 "independent": min(len(each) for both in seeds for each in both),
