@@ -26,11 +26,6 @@ class Interval:
     n: int
 
 
-def resample_rows(n: int, resamples: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Rows of a paired bootstrap: (resamples, n) indices; a seed is drawn for all arms together."""
-    return rng.integers(n, size=(resamples, n))
-
-
 def complete_seeds(values: pd.DataFrame) -> tuple[pd.DataFrame, tuple]:
     """The seeds that every arm has, so that arms are compared on the same draws.
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from refblend.study.stats.statistics import CONFIDENCE, complete_seeds, resample_rows
+from refblend.study.stats.statistics import CONFIDENCE, complete_seeds
 
 MIN_LEVELS = 3
 """Fewest levels for which a knee or a pivot is sought."""
@@ -104,7 +104,9 @@ def _chosen(
     gains = data.sub(baseline.reindex(data.index), axis=0).dropna()
     table, n, levels = gains.to_numpy(dtype=np.float64), len(gains), [*gains.columns, None]
     level = levels[rule(table[None])[0]] if n >= fewest else None
-    drawn = rule(table[resample_rows(n, resamples, rng)]) if n > 1 else np.array([], np.intp)
+    drawn = np.array([], np.intp)
+    if n > 1:  # a seed is drawn with all its levels
+        drawn = rule(table[rng.integers(n, size=(resamples, n))])
     return Choice(level, n, np.array(levels, np.float64)[drawn], without), gains
 
 
