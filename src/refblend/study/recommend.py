@@ -62,16 +62,10 @@ def recommendations(
     arms: Mapping[str, Arm],
     scale: str,
 ) -> list[Recommendation]:
-    """The recommendation of every regime whose arms have been compared.
+    """The recommendation of every regime whose arms have been compared in ``verdicts.csv``.
 
-    Args:
-        verdicts: the table ``verdicts.csv``.
-        experiments: whose regimes are asked for.
-        arms: every arm of theirs, resolved.
-        scale: an arm with fewer seeds there than its experiment ranks is no candidate.
-
-    Raises:
-        StudyError: two experiments declare the same regime.
+    An arm with too few seeds at the scale for its experiment to rank it is no candidate. StudyError
+    if two experiments declare the same regime.
     """
     found: dict[str, Recommendation] = {}
     for name, spec in experiments.items():
