@@ -20,7 +20,7 @@ from refblend.study.report.summary import (
     main_table,
 )
 from refblend.study.report.tables import run_correlations, stability_by_arm, tables_of
-from refblend.study.runs.measures import auc_within, run_measures
+from refblend.study.runs.measures import auc_within
 from refblend.study.stats.dose import dose_response
 from refblend.study.stats.statistics import Interval
 
@@ -34,8 +34,7 @@ def part_of(names: str, scale: str = "cpu", **options: object) -> Study:
 
 
 def with_metrics(study: Study, metrics: pd.DataFrame) -> Study:
-    collected = study.collected._replace(metrics=metrics)
-    return replace(study, collected=collected, values=run_measures(collected))
+    return replace(study, collected=study.collected._replace(metrics=metrics))
 
 
 def greedy(study: Study, arm: str) -> pd.Series:

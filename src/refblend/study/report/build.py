@@ -63,13 +63,10 @@ class Place:
         return experiments_of(name, self.params, self.scale) if known else [name]
 
 
-def write_report(
-    place: Place, name: str, collected: Collected, out: Path, values: pd.DataFrame | None = None
-) -> Path:
+def write_report(place: Place, name: str, collected: Collected, out: Path) -> Path:
     """Write the report of a milestone or an experiment from its collected runs.
 
-    ``values`` are the measures of these and maybe other runs, where they are known. StudyError if
-    no run has finished, or a file cannot be used.
+    StudyError if no run has finished, or a file cannot be used.
     """
     specs = {
         experiment: spec
@@ -79,15 +76,13 @@ def write_report(
     if not specs:
         raise StudyError(f"{name}: no run has finished at scale {place.scale}", "Train it first.")
     collected = of(collected, specs, place.scale)
-    if values is not None:
-        values = values.merge(collected.runs[RUN], on=RUN)
-    study = make_study(collected, specs, place.scale, place.params, values)
+    study = make_study(collected, specs, place.scale, place.params)
     tables = tables_of(study)
     sections = figures_of(study, tables)
     pages = [page_of(study, tables, each) for each in specs]
     captions = _write(out, tables, sections)
     shown = {key: [(n, captions[n]) for n in drawn] for key, drawn in sections.items()}
-    runs = study.collected.runs
+    runs = collected.runs
     _write_page(
         out,
         "report",
@@ -95,7 +90,7 @@ def write_report(
         scale=place.scale,
         runs=len(runs),
         absent=runs[runs.status != "finished"].to_dict("records"),
-        incidents={kind: n for kind, n in incident_totals(study.collected).items() if n},
+        incidents={kind: n for kind, n in incident_totals(collected).items() if n},
         stability=tables["stability"] if any(map(stable, specs.values())) else None,
         headline=headline(study, tables["verdicts"]),
         recommendations=tables.get("recommendations"),
@@ -187,12 +182,11 @@ def of(collected: Collected, specs: Mapping[str, ExperimentSpec], scale: str) ->
 
 @dataclass(frozen=True)
 class Archive:
-    """The archived runs of a scale and their measures; experiments that it lacks are left out."""
+    """The archived runs of a scale; experiments that it lacks are left out."""
 
     place: Place
     known: Collection[str]
     collected: Collected
-    values: pd.DataFrame
 
     @classmethod
     def read(cls, place: Place) -> "Archive":
@@ -203,7 +197,7 @@ class Archive:
         lacking = set(grid.experiment[[run not in archived for run in runs]])
         known = [name for name in dict.fromkeys(grid.experiment) if name not in lacking]
         collected = of(archive, load_experiments(place.params, known), place.scale)
-        return cls(place, known, collected, run_measures(collected))
+        return cls(place, known, collected)
 
     def write_verdicts(self, out: Path | None = None) -> Path:
         """Write ``verdicts.csv`` of all experiments; errors of :meth:`verdicts`."""
@@ -223,7 +217,7 @@ class Archive:
     def verdicts(self, specs: Mapping[str, ExperimentSpec]) -> pd.DataFrame:
         """The verdicts on contrasts; StudyError where one compares runs of different models."""
         refuse_mixed_models(self.collected.runs, specs, self.place.scale)
-        return verdicts(self.values, specs, self.place.scale)
+        return verdicts(run_measures(self.collected), specs, self.place.scale)
 
     def recommend(self, names: Collection[str], out: Path) -> list[Path]:
         """Write what experiments recommend in their regimes; without names all that have any.
@@ -260,7 +254,7 @@ class Archive:
             own = load_experiments(place.params, [each for each in names if each in self.known])
             collected = of(self.collected, own, place.scale)
             if len(collected.finished):
-                yield write_report(place, name, collected, out / name, self.values)
+                yield write_report(place, name, collected, out / name)
 
 
 def _write_page(out: Path, template: str, **variables: Any) -> None:

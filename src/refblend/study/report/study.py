@@ -29,8 +29,11 @@ class Study:
     resolved: Mapping[str, Arm]
     """Every arm of the experiments at this scale, by name."""
     scale: str
-    values: pd.DataFrame
-    """As :func:`refblend.study.runs.measures.run_measures` gives it."""
+
+    @cached_property
+    def values(self) -> pd.DataFrame:
+        """Every measure of every finished run, as :func:`run_measures` gives them."""
+        return run_measures(self.collected)
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -118,10 +121,10 @@ class Study:
     def levels(self, experiment: str) -> dict[float, str]:
         """Level → arm of an experiment's sweep, increasing, at this scale; empty without one."""
         sweep, arms = self.experiments[experiment].sweep, self.arms(experiment)
-        named = [arm for arm in sweep.arms if arm in arms] if sweep else []
-        return dict(
-            sorted((float(self.resolved[arm].settings[sweep.key]), arm) for arm in named)  # type: ignore[union-attr]
-        )
+        if not sweep:
+            return {}
+        named = [arm for arm in sweep.arms if arm in arms]
+        return dict(sorted((float(self.resolved[arm].settings[sweep.key]), arm) for arm in named))
 
     def of(self, experiment: str, frame: pd.DataFrame) -> pd.DataFrame:
         """Rows of a frame that belong to the arms and seeds of an experiment."""
@@ -147,14 +150,7 @@ def make_study(
     experiments: Mapping[str, ExperimentSpec],
     scale: str,
     params: Path = Path("params"),
-    values: pd.DataFrame | None = None,
 ) -> Study:
-    """A study of some experiments; ``values`` are those of its runs, where they are known.
-
-    Errors of :func:`refuse_mixed_models` and :func:`resolve_arms`.
-    """
+    """A study of some experiments; errors of :func:`refuse_mixed_models`, :func:`resolve_arms`."""
     refuse_mixed_models(collected.runs, experiments, scale)
-    resolved = resolve_arms(experiments, scale, params)
-    if values is None:
-        values = run_measures(collected)
-    return Study(collected, dict(experiments), resolved, scale, values)
+    return Study(collected, experiments, resolve_arms(experiments, scale, params), scale)
