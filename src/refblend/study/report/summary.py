@@ -54,23 +54,17 @@ def summarise(study: Study, experiment: str, measures: Sequence[str]) -> pd.Data
         ]
         for arm in seeds if values.notna().to_numpy().any() else ():
             own = values[arm].dropna()
-            student = student_interval(own)
+            found = student_interval(own)
             row: dict[str, Any] = {"arm": arm, "measure": measure, "runs": len(seeds[arm])}
-            row |= {"n": student.n} | bounds(student, name="mean")
+            row |= {"n": found.n, "mean": found.estimate, "low": found.low, "high": found.high}
             if arm in family:
                 pairs = (own - values[bases[arm]]).dropna()
-                student = student_interval(pairs, 1 - alpha)
-                row |= {"baseline": bases[arm], "pairs": student.n}
-                row |= bounds(student, "diff_", "diff")
-                row |= bounds(student_interval(pairs, 1 - alpha / len(family)), "diff_family_")
+                for name, level in (("diff", alpha), ("diff_family", alpha / len(family))):
+                    found = student_interval(pairs, 1 - level)
+                    row |= {f"{name}_low": found.low, f"{name}_high": found.high}
+                row |= {"baseline": bases[arm], "pairs": found.n, "diff": found.estimate}
             rows.append(row)
     return pd.DataFrame(rows, columns=list(SUMMARY_COLUMNS)).astype(SUMMARY_COLUMNS)
-
-
-def bounds(found: Interval, prefix: str = "", name: str = "") -> dict[str, float]:
-    """Columns ``<prefix>low`` and ``<prefix>high``, and the estimate as ``name`` if it has one."""
-    ends = {f"{prefix}low": found.low, f"{prefix}high": found.high}
-    return ends | ({name: found.estimate} if name else {})
 
 
 def experiment_summary(study: Study, experiment: str) -> pd.DataFrame:
@@ -90,15 +84,15 @@ def main_table(study: Study, experiment: str, summary: pd.DataFrame) -> pd.DataF
     """The table that the page shows of an experiment: one row per arm.
 
     Of one that learns greedy and sampled test accuracy, each with its difference to the baseline,
-    and the mean weight; of one that measures costs all of them.
+    and the mean weight; of one that measures costs all of them. Some columns may be empty:
+    :func:`to_markdown` leaves them out.
     """
     spec, rows = study.experiments[experiment], []
     several = len(study.baselines(experiment)) > 1
-    shown = {name: label(name) for name in COSTS} if spec.exclusive else dict(ACCURACIES)
-    if not spec.exclusive and spec.endpoint not in shown:
-        shown = {spec.endpoint: label(spec.endpoint)} | shown
-    pairs = [(name, f"Δ {name}") for name in shown.values()]
-    order = ["arm", *spec.factors, "n", "against", *(each for pair in pairs for each in pair)]
+    measures = COSTS if spec.exclusive else with_endpoint(spec.endpoint, list(ACCURACIES))
+    shown = {measure: ACCURACIES.get(measure) or label(measure) for measure in measures}
+    order = ["arm", *spec.factors, "n", "against"]
+    order += [column for name in shown.values() for column in (name, f"Δ {name}")]
     for arm, part in summary.groupby("arm", sort=False):
         own = {row["measure"]: row for row in part.to_dict("records")}
         cells: dict[str, Any] = {"arm": arm}
@@ -115,8 +109,7 @@ def main_table(study: Study, experiment: str, summary: pd.DataFrame) -> pd.DataF
         if not spec.exclusive and "weight_mean" in own:
             cells["mean w"] = number(own["weight_mean"]["mean"])
         rows.append(cells)
-    table = pd.DataFrame(rows)
-    return table[[name for name in (*order, "mean w") if name in table]]
+    return pd.DataFrame(rows).reindex(columns=[*order, "mean w"])
 
 
 def sweep_values(study: Study, experiment: str, measure: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -146,26 +139,23 @@ def chosen_levels(study: Study) -> pd.DataFrame:
     its 95 % interval over resampled seeds.
     """
     rows = []
-    names = [name for name in study.experiments if study.levels(name)]
-    asked = [(e, measure) for e in names for measure in decisive_first(study, e, LEVEL_MEASURES)]
-    for experiment, measure in asked:
-        sweep = study.experiments[experiment].sweep
-        assert sweep is not None, "it has levels"
-        values, base = sweep_values(study, experiment, measure)
-        rng = derive_generator("m2", experiment, sweep.rule, measure)
-        find = find_knee if sweep.rule == "knee" else find_pivot
-        choice = find(values, base, rng)
-        why = not_identifiable(choice, list(values.columns))
-        low, high = choice.interval() or (np.nan, np.nan)
-        row: dict[str, Any] = {"experiment": experiment, "rule": sweep.rule, "measure": measure}
-        row |= {"levels": ", ".join(f"{level:g}" for level in values.columns), "n": choice.n}
-        row |= {"chosen": choice.level, "low": low, "high": high, "stability": choice.stability}
-        row |= {"best_level": choice.best, "sign_changes": choice.changes}
-        rows.append(row | {"identifiable": not why, "why_not": why})
+    for experiment, spec in study.experiments.items():
+        if spec.sweep is None or not study.levels(experiment):
+            continue
+        rule = spec.sweep.rule
+        find = find_knee if rule == "knee" else find_pivot
+        for measure in decisive_first(study, experiment, LEVEL_MEASURES):
+            values, base = sweep_values(study, experiment, measure)
+            choice = find(values, base, derive_generator("m2", experiment, rule, measure))
+            why = not_identifiable(choice, list(values.columns))
+            low, high = choice.interval() or (np.nan, np.nan)
+            row: dict[str, Any] = {"experiment": experiment, "rule": rule, "measure": measure}
+            row |= {"levels": ", ".join(f"{level:g}" for level in values.columns), "n": choice.n}
+            row |= {"chosen": choice.level, "low": low, "high": high, "stability": choice.stability}
+            row |= {"best_level": choice.best, "sign_changes": choice.changes}
+            rows.append(row | {"identifiable": not why, "why_not": why})
     types = {"chosen": "float64", "best_level": "float64", "sign_changes": "Int64"}
-    columns = ["experiment", "rule", "measure", "levels", "n", "chosen", "low", "high", "stability"]
-    columns += ["best_level", "sign_changes", "identifiable", "why_not"]
-    return pd.DataFrame(rows, columns=columns).astype(types)
+    return pd.DataFrame(rows).astype(types)
 
 
 def best_per_metric(study: Study) -> pd.DataFrame:
