@@ -66,14 +66,10 @@ def verdict_forest(study: Study, tables: Tables) -> plot.Drawn:
     for place, row in enumerate(table.itertuples()):
         unit = (1.0 if MEASURES[row.endpoint].higher_is_better else -1.0) / row.margin
         if np.isfinite(row.estimate):
-            low, high = sorted((row.low * unit, row.high * unit))
+            bar = (*sorted((row.low * unit, row.high * unit)), 1.6)
             colour, shape = LOOKS[row.verdict]
-            marks.append(
-                plot.Mark(
-                    place, row.estimate * unit, ((low, high, 1.6),), colour=colour,
-                    look={"marker": shape},
-                )
-            )  # fmt: skip
+            look = {"marker": shape}
+            marks.append(plot.Mark(place, row.estimate * unit, [bar], colour=colour, look=look))
         if row.least_p_adjusted > row.alpha:
             axis.axhline(place, zorder=0, **missed)
         elif np.isfinite(row.detectable):
@@ -145,8 +141,7 @@ def learning(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Accuracy over the steps: every arm against its baseline, greedy and sampled."""
     arms, greedy = study.treated(experiment), study.of(experiment, study.accuracy)
     sampled = study.metric(experiment, "critic/acc/mean")
-    options: dict[str, Any] = {"sharex": True, "sharey": True}
-    figure, axes = plot.panels(len(arms), 3, 0.45 * plot.COLUMN, **options)
+    figure, axes = plot.panels(len(arms), 3, 0.45 * plot.COLUMN, sharex=True, sharey=True)
     for axis, arm in zip(axes, arms, strict=False):
         base = study.baseline(experiment, arm)
         colours = {base: plot.BASELINE_COLOUR, arm: colour_of(study, arm)}
@@ -273,8 +268,7 @@ def judges(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     within = tables[f"{experiment}_judge_auc"].groupby("judge").within.mean().sort_values()
     own = {arm: study.resolved[arm].judge for arm in study.treated(experiment)}
     count = max(1, len(within))
-    options: dict[str, Any] = {"sharex": True, "sharey": "row"}
-    figure, axes = plot.panels(2 * count, count, 0.65 * plot.COLUMN, **options)
+    figure, axes = plot.panels(2 * count, count, 0.65 * plot.COLUMN, sharex=True, sharey="row")
     for top, bottom, (judge, auc) in zip(axes, axes[count:], within.items(), strict=False):
         part = frame[frame.arm.map(own) == judge]
         score_distribution(top, part)
@@ -364,13 +358,11 @@ def _by_factors(
         look = {"marker": "os^"[number % 3]}
         look |= {"label": f"{words(line)} {level_name(str(level))}"} if line else {}
         shift = 0.2 * (number - (len(lines) - 1) / 2)
+        style = {"beside": 0.07, "colour": colour, "look": look}
         mine = [
-            plot.mean_mark(
-                places.index(row[place]) + shift, values[row["arm"]].dropna(), 1.2, beside=0.07,
-                colour=colour, look=look,
-            )
-            for row in part.to_dict("records")
-        ]  # fmt: skip
+            plot.mean_mark(places.index(at) + shift, values[arm].dropna(), 1.2, **style)
+            for arm, at in zip(part.arm, part[place], strict=True)
+        ]
         means = [mark.place for mark in mine], [mark.mean for mark in mine]
         axis.plot(*means, color=colour, linewidth=1)
         marks += mine

@@ -62,10 +62,10 @@ def weight_steps(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     rows = {ENTROPY_LABEL: study.metric(experiment, *ENTROPY)}
     rows["weight w"] = study.metric(experiment, WEIGHT)
     facets, bases = study.facets(experiment), study.baselines(experiment)
-    options: dict[str, Any] = {"sharex": True, "sharey": "row"}
-    figure, axes = plot.panels(2 * len(facets), len(facets), 0.68 * plot.COLUMN, **options)
+    count, height = len(facets), 0.68 * plot.COLUMN
+    figure, axes = plot.panels(2 * count, count, height, sharex=True, sharey="row")
     for place, (name, frame) in enumerate(rows.items()):
-        for axis, (level, arms) in zip(axes[place * len(facets) :], facets.items(), strict=False):
+        for axis, (level, arms) in zip(axes[place * count :], facets.items(), strict=False):
             for arm in [*bases, *arms]:
                 means = frame[frame.arm == arm].groupby("step")["value"].mean()
                 line = "--" if study.resolved[arm].is_control else "-"
@@ -73,8 +73,8 @@ def weight_steps(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
                 axis.plot(means.index, means, label=study.resolved[arm].blend, **look)
             axis.set_title(level_name(level) if place == 0 else "")
             axis.set_xlabel("step" if place else "")
-        axes[place * len(facets)].set_ylabel(name)
-    plot.one_legend(figure, axes[: len(facets)], ncols=5)
+        axes[place * count].set_ylabel(name)
+    plot.one_legend(figure, axes[:count], ncols=5)
     return figure, "Batch-average entropy and weight, mean over seeds. Dashed: controls."
 
 
