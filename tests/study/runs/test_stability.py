@@ -27,11 +27,15 @@ def edited(run: Path, changes: dict[int, dict[str, float | None]]) -> None:
     path.write_text("".join(texts))
 
 
+def measured(root: Path) -> pd.Series:
+    return pd.Series(stability(collect(grid_of(("linear", 1)), "cpu", root).metrics))
+
+
 def test_a_step_without_a_finite_value_is_a_spike(tmp_path) -> None:
     run = write_run(tmp_path / "cpu" / "linear" / "seed_1", 1, steps=20)
-    before = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
+    before = measured(tmp_path)
     edited(run, {7: {"actor/pg_loss": None}, 20: {"actor/pg_loss": None, "actor/grad_norm": None}})
-    after = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
+    after = measured(tmp_path)
     assert after.loss_spikes == before.loss_spikes + 2
     assert after.grad_spikes == before.grad_spikes + 1
 
@@ -42,7 +46,7 @@ def test_a_step_without_an_entropy_breaks_the_collapse(tmp_path, gap, collapse) 
     entropies = dict.fromkeys(range(12, 21), 0.01) | gap
     name = "actor/ref_quality/avg_entropy"
     edited(run, {step: {name: value} for step, value in entropies.items()})
-    row = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
+    row = measured(tmp_path)
     assert row.entropy_collapse == collapse
     assert row.entropy_end == 0.01
 
@@ -55,5 +59,5 @@ def test_a_metric_that_begins_late_or_never_is_not_missing(tmp_path) -> None:
         if line["step"] < 6:  # the critic alone is trained at first
             line.pop("actor/pg_loss", None)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    row = stability(collect(grid_of(("linear", 1)), "cpu", tmp_path).metrics).iloc[0]
+    row = measured(tmp_path)
     assert (row.loss_spikes, row.grad_spikes) == (0, 0)

@@ -32,7 +32,6 @@ RUN, STEP = ["arm", "seed"], ["arm", "seed", "step"]
 _RUN = {"arm": "str", "seed": "int64"}
 RUN_COLUMNS = _RUN | {"status": "str", "reason": "str", "steps": "Int64"} | ORIGIN_COLUMNS
 RESPONSE_COLUMNS = _RUN | KEPT_COLUMNS
-QUALITY = "quality"
 
 
 class Collected(NamedTuple):
@@ -154,6 +153,9 @@ def read_collected(folder: Path) -> Collected:
 def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
     """Copy measurements of a scale's embedded models, and when and where they were made, to its
     archive; there are none where the models are not ours."""
-    for source, place in ((models / QUALITY, QUALITY), (circumstances, f"{QUALITY}/circumstances")):
+    for source, place in (
+        (models / "quality", "quality"),
+        (circumstances, "quality/circumstances"),
+    ):
         for file in sorted(source.glob("*.json")):
             copy_file(file, out / place / file.name)

@@ -3,7 +3,6 @@
 import pandas as pd
 
 from refblend.study.runs.collect import RUN, Collected
-from refblend.study.runs.measures import series
 
 INCIDENTS = (
     "overlength", "oom", "nonfinite", "judge_invalid", "judge_error", "reward_error", "drift",
@@ -37,21 +36,17 @@ def incident_counts(collected: Collected) -> pd.DataFrame:
 
 def incidents_table(collected: Collected) -> pd.DataFrame:
     """Incidents of every run and their sum, with the reason of runs that did not finish."""
-    counts = incident_counts(collected)
-    counts["reason"] = collected.runs["reason"].to_numpy()
-    total = counts[list(INCIDENTS)].sum(min_count=1)
+    counts = incident_counts(collected).assign(reason=collected.runs["reason"].to_numpy())
     last = {"arm": "all", "status": f"{(counts.status == 'finished').sum()} of {len(counts)}"}
-    counts["seed"] = counts["seed"].astype("Int64")
-    return pd.concat([counts, pd.DataFrame([last | total.to_dict()])], ignore_index=True).astype(
-        dict.fromkeys(INCIDENTS, "Int64") | {"seed": "Int64"}
-    )
+    last |= counts[list(INCIDENTS)].sum(min_count=1).to_dict()
+    types = dict.fromkeys(["seed", *INCIDENTS], "Int64")
+    both = [counts.astype(types), pd.DataFrame([last])]
+    return pd.concat(both, ignore_index=True).astype(types)
 
 
 def resources(collected: Collected) -> pd.DataFrame:
     """Every run: steps, wall time, pace, energy (an estimate), and how often it was resumed."""
-    kept = ["arm", "seed", "status", "steps", "wall_time_s", "energy_kwh", "kg_co2e", "resumed"]
-    table = collected.runs[kept].copy()
-    for name, (metric, how) in RESOURCES.items():
-        part = series(collected.metrics, metric).groupby(RUN)["value"].agg(how)
-        table = table.join(part.rename(name), on=RUN)
-    return table
+    kept = [*RUN, "status", "steps", "wall_time_s", "energy_kwh", "kg_co2e", "resumed"]
+    used = [metric for metric, _ in RESOURCES.values()]
+    steps = collected.metrics.reindex(columns=[*RUN, *used]).groupby(RUN)
+    return collected.runs[kept].join(steps.agg(**RESOURCES), on=RUN)

@@ -74,7 +74,7 @@ def course(run: pd.DataFrame, names: Sequence[str]) -> pd.Series:
     ``run`` has a column for each metric and a row for each step; NaN where it was not finite.
     """
     for name in names:
-        if (first := run[name].first_valid_index()) is not None:
+        if name in run and (first := run[name].first_valid_index()) is not None:
             return run.loc[first:, name]
     return pd.Series(dtype=float)
 
@@ -84,7 +84,7 @@ def run_measures(collected: Collected) -> pd.DataFrame:
 
     NaN for what a run does not have, a judge's measures without a judge.
     """
-    metrics = collected.counted_metrics
+    metrics = collected.counted_metrics.sort_values(STEP, ignore_index=True)
     right, score = series(metrics, "critic/acc/mean"), series(metrics, "critic/score/mean")
     early = right[right.step <= right.groupby(RUN).step.transform("max") / 3]
     found = {
@@ -97,59 +97,54 @@ def run_measures(collected: Collected) -> pd.DataFrame:
     for name, (metric, how) in REDUCED.items():
         part = series(later if how == "median" else metrics, metric)
         found[name] = part.groupby(RUN)["value"].agg(how)
-    parts = [pd.DataFrame(found), validation(accuracy_by_step(metrics)), stability(metrics)]
+    rows = [
+        {"arm": arm, "seed": seed} | validation(run) | stability(run)
+        for (arm, seed), run in metrics.groupby(RUN)
+    ]
+    others = [name for name in MEASURES if name not in found]
+    parts = [pd.DataFrame(found), pd.DataFrame(rows, columns=[*RUN, *others]).set_index(RUN)]
     table = pd.concat(parts, axis=1).sort_index().replace([np.inf, -np.inf], np.nan)
-    table = table.reindex(columns=list(MEASURES)).astype("float64").reset_index()
+    table = table[list(MEASURES)].astype("float64").reset_index()
     return table.astype({"arm": "str", "seed": "int64"})
 
 
-def validation(accuracy: pd.DataFrame) -> pd.DataFrame:
-    """Measures of the greedy validation accuracy, as columns; the index is (arm, seed).
+def validation(run: pd.DataFrame) -> dict[str, float]:
+    """A run's measures of the greedy validation accuracy.
 
     Without a validation before training there is no gain.
     """
-    rows = []
-    for (arm, seed), part in accuracy.groupby(RUN):
-        steps, values = (part.sort_values("step")[name].to_numpy() for name in ("step", "value"))
-        third = np.append(steps[steps < steps[-1] / 3], steps[-1] / 3)
-        rows.append(
-            {
-                "arm": arm,
-                "seed": seed,
-                "val_final": values[-1],
-                "val_best": values.max(),
-                "val_gain": values[-1] - values[0] if steps[0] == 0 else np.nan,
-                "val_auc": area_under_curve(steps, values),
-                "val_auc_third": area_under_curve(third, np.interp(third, steps, values)),
-                "val_drawdown": largest_drawdown(values),
-            }
-        )
-    names = [name for name in MEASURES if name.startswith("val_")]
-    return pd.DataFrame(rows, columns=[*RUN, *names]).set_index(RUN)
+    curve = accuracy_by_step(run)
+    if curve.empty:
+        return {}
+    steps, values = curve.step.to_numpy(), curve.value.to_numpy()
+    third = np.append(steps[steps < steps[-1] / 3], steps[-1] / 3)
+    return {
+        "val_final": values[-1],
+        "val_best": values.max(),
+        "val_gain": values[-1] - values[0] if steps[0] == 0 else np.nan,
+        "val_auc": area_under_curve(steps, values),
+        "val_auc_third": area_under_curve(third, np.interp(third, steps, values)),
+        "val_drawdown": largest_drawdown(values),
+    }
 
 
-def stability(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Every run's measures of stability, as columns; the index is (arm, seed).
+def stability(run: pd.DataFrame) -> dict[str, float]:
+    """A run's measures of stability, from its metrics in the order of its steps.
 
     Spikes are steps outside median ± 5·1.4826·MAD; ``entropy_collapse`` is 0 or 1.
     """
-    trained = metrics[metrics.step > 0].sort_values(STEP, ignore_index=True)
-    trained = trained.reindex(columns=[*RUN, *LOSS, *ENTROPY, GRADIENT, LENGTH])
-    rows = []
-    for (arm, seed), run in trained.groupby(RUN):
-        loss, entropy, norm, length = (
-            course(run, names) for names in (LOSS, ENTROPY, [GRADIENT], [LENGTH])
-        )
-        row = {"arm": arm, "seed": seed}
-        row |= {"loss_spikes": count_spikes(loss), "grad_spikes": count_spikes(norm)}
-        if len(entropy):
-            row |= {"entropy_start": entropy.iloc[0], "entropy_end": entropy.dropna().iloc[-1]}
-            row["entropy_collapse"] = float(has_collapsed(entropy))
-        if len(length):
-            row["length_end"] = length.dropna().iloc[-1]
-        rows.append(row)
-    names = ["loss_spikes", "grad_spikes", "entropy_start", "entropy_end", "entropy_collapse"]
-    return pd.DataFrame(rows, columns=[*RUN, *names, "length_end"]).set_index(RUN)
+    trained = run[run.step > 0]
+    if trained.empty:
+        return {}
+    entropy, length = course(trained, ENTROPY), course(trained, [LENGTH])
+    found: dict[str, float] = {"loss_spikes": count_spikes(course(trained, LOSS))}
+    found["grad_spikes"] = count_spikes(course(trained, [GRADIENT]))
+    if len(entropy):
+        found |= {"entropy_start": entropy.iloc[0], "entropy_end": entropy.dropna().iloc[-1]}
+        found["entropy_collapse"] = float(has_collapsed(entropy))
+    if len(length):
+        found["length_end"] = length.dropna().iloc[-1]
+    return found
 
 
 def wide(values: pd.DataFrame, measure: str, seeds: Mapping[str, Sequence[int]]) -> pd.DataFrame:
