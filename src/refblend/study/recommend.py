@@ -69,9 +69,14 @@ def recommendations(
     """
     found: dict[str, Recommendation] = {}
     for name, spec in experiments.items():
+        own = verdicts[
+            (verdicts.experiment == name)
+            & (verdicts.endpoint == spec.endpoint)
+            & verdicts.treated.isin([arm for arm in spec.ranked(scale) if _trainable(arms[arm])])
+            & verdicts.estimate.notna()
+        ]
         for regime, baseline in spec.regimes.items():
-            rows = verdicts[verdicts.treated.isin(spec.ranked(scale))]
-            candidates = _candidates(rows, name, baseline, spec.endpoint, arms)
+            candidates = own[own.reference == baseline]
             if candidates.empty:
                 continue
             if regime in found:
@@ -86,18 +91,9 @@ def recommendations(
     return list(found.values())
 
 
-def _candidates(
-    verdicts: pd.DataFrame, experiment: str, baseline: str, endpoint: str, arms: Mapping[str, Arm]
-) -> pd.DataFrame:
-    rows = verdicts[
-        (verdicts.experiment == experiment)
-        & (verdicts.reference == baseline)
-        & (verdicts.endpoint == endpoint)
-        & verdicts.estimate.notna()
-    ]
-    treated = [arms[arm] for arm in rows.treated]
-    # What a user can train: real scores, and weights of its own.
-    return rows[[a.score.enable and not a.is_control and a.blend != "replay" for a in treated]]
+def _trainable(arm: Arm) -> bool:
+    """Whether a user can train it: a blend with real scores, and weights of its own."""
+    return arm.score.enable and not arm.is_control and arm.blend != "replay"
 
 
 def table(found: list[Recommendation]) -> pd.DataFrame:
