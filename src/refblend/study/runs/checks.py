@@ -58,6 +58,11 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
     summaries = {run: read_summary(run) for run in runs}
     finished = [run for run, summary in summaries.items() if summary.get("status") == "finished"]
     failed = [run for run in runs if run not in finished]
+    if not failed:
+        raise StudyError(
+            f"training ended with status {status}, and no seed had failed: {last_words}",
+            "See the log; the next call tries again.",
+        )
     reasons = {
         run: str(summary.get("reason") or last_words)
         for run, summary in summaries.items()
@@ -67,14 +72,9 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
         run.mkdir(parents=True, exist_ok=True)
         record = _append_failure(run, status, reasons.get(run, last_words))
         write_json(run / "summary.json", record)
-    if failed and status == RefblendError.exit_status and not reasons:
+    if status == RefblendError.exit_status and not reasons:
         for run in finished:
             write_json(run / UNCONFIRMED_NAME, _append_failure(run, status, last_words))
-    if not failed:
-        raise StudyError(
-            f"training ended with status {status}, and no seed had failed: {last_words}",
-            "See the log; the next call tries again.",
-        )
     return failed
 
 
