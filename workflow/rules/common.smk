@@ -121,11 +121,6 @@ def pretrained(wildcards):
     return model_files("models/smollm/base") if wildcards.scale in PRETRAINED else []
 
 
-def report_markers(kind):
-    """Input function: the markers `trained` or `tested` of every job of a report."""
-    return lambda wildcards: jobs(wildcards.scale).markers(wildcards.report, kind)
-
-
 def scoring_size(name):
     """Params function: the size of that name at the scale."""
     return lambda wildcards: config["scoring"]["sizes"][wildcards.scale][name]
@@ -134,11 +129,6 @@ def scoring_size(name):
 def reported(wildcards):
     """Names of the experiments of a report."""
     return studies_of(wildcards.scale).get(wildcards.report, [wildcards.report])
-
-
-def tolerated():
-    """`--kind=number` of every incident that a milestone tolerates."""
-    return [f"--{kind}={count}" for kind, count in sorted(config["checks"].items())]
 
 
 def reported_milestones(scale):

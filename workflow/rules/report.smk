@@ -16,8 +16,8 @@ wildcard_constraints:
 
 rule collect:
     input:
-        report_markers("trained"),
-        report_markers("tested"),
+        lambda wildcards: jobs(wildcards.scale).markers(wildcards.report, "trained"),
+        lambda wildcards: jobs(wildcards.scale).markers(wildcards.report, "tested"),
         grid="runs/{scale}/_collected/grid.tsv",
     output:
         expand(
@@ -90,7 +90,7 @@ rule checks:
     params:
         numerics=numerics("report"),
         collected=lambda wildcards, input: Path(input.collected[0]).parent,
-        tolerated=lambda wildcards: tolerated(),
+        tolerated=[f"--{kind}={n}" for kind, n in sorted(config["checks"].items())],
     shell:
         "refblend study check --collected {params.collected:q} --out {output:q}"
         " {params.tolerated:q} 2>&1 | tee -ip {log:q}"
