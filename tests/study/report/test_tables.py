@@ -22,7 +22,6 @@ from refblend.study.report.summary import (
 from refblend.study.report.tables import run_correlations, stability_by_arm, tables_of
 from refblend.study.runs.measures import auc_within
 from refblend.study.stats.dose import dose_response
-from refblend.study.stats.statistics import Interval
 
 WEIGHT = "actor/ref_quality/weight"
 
@@ -178,5 +177,5 @@ def test_markdown_cells_do_not_break_the_table() -> None:
     assert lines[0] == "|a name|value|flag|"
     assert lines[2] == "|x\\|y|0.1235|yes|"
     assert lines[3] == "|two lines|–|no|"
-    assert plus_minus(Interval(0.5, 0.4, 0.6, 5), signed=True) == "+0.500 ±0.100"
-    assert plus_minus(Interval(np.nan, np.nan, np.nan, 0)) == "–"
+    assert plus_minus(0.5, 0.4, 0.6, 5, signed=True) == "+0.500 ±0.100"
+    assert plus_minus(np.nan, np.nan, np.nan, 0) == "–"

@@ -132,9 +132,10 @@ def check_endpoints(spec: ExperimentSpec, arm: str, config: RefblendConfig, path
 
     ``config`` is that of ``arm``, one of the experiment's; ``path`` names its file in messages.
     """
+    if spec.exclusive:  # it tests no actor
+        return
     own = [spec.endpoint_of(contrast) for contrast in spec.contrasts if arm in contrast.arms]
-    # An experiment on resources tests no actor.
-    for endpoint in () if spec.exclusive else dict.fromkeys([spec.endpoint, *own]):
+    for endpoint in dict.fromkeys([spec.endpoint, *own]):
         if lacking := _lacking(endpoint, config):
             raise StudyError(
                 f"{path}: endpoint: no run of arm {arm} would have {endpoint}: {lacking}",

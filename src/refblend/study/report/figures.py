@@ -20,7 +20,6 @@ from refblend.study.report.readable import plus_minus, words
 from refblend.study.report.study import SCORING, Study
 from refblend.study.report.summary import LEVEL_MEASURES, decisive_first, sweep_values
 from refblend.study.report.verdicts import decided_at
-from refblend.study.stats.statistics import Interval
 from refblend.study.stats.verdicts import VERDICTS
 
 Tables = dict[str, pd.DataFrame]
@@ -230,7 +229,7 @@ def dose(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     weights = study.wide(experiment, "weight_mean")
     figure = _gains_against(study, experiment, weights, "blending weight, mean over a run")
     slopes = [
-        f"{label(row.measure)} {plus_minus(Interval(row.slope, row.low, row.high, row.runs))} "
+        f"{label(row.measure)} {plus_minus(row.slope, row.low, row.high, row.runs)} "
         f"(lack of fit: p = {row.p_lack_of_fit:.2f})"
         for row in tables[f"{experiment}_dose"].itertuples()
     ]

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from refblend.files import atomic_path
-from refblend.study.stats.statistics import Interval
 
 
 def number(value: float, signed: bool = False) -> str:
@@ -19,10 +18,10 @@ def number(value: float, signed: bool = False) -> str:
     return f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
 
 
-def plus_minus(found: Interval, signed: bool = False) -> str:
+def plus_minus(estimate: float, low: float, high: float, n: int, signed: bool = False) -> str:
     """``0.512 ±0.032``, a mean and half its interval, from three values on; a dash without any."""
-    half = (found.high - found.low) / 2 if found.n > 2 else np.nan
-    return number(found.estimate, signed) + ("" if pd.isna(half) else f" ±{number(half)}")
+    half = (high - low) / 2 if n > 2 else np.nan
+    return number(estimate, signed) + ("" if pd.isna(half) else f" ±{number(half)}")
 
 
 def words(name: str) -> str:

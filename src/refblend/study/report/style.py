@@ -260,9 +260,8 @@ def curves(
         if table.shape[1] <= MOST_LINES:
             axis.plot(table.index, table, linewidth=0.5, alpha=0.35, **line)
         if table.shape[1] >= FEWEST_SEEDS:
-            found = [student_interval(row.dropna()) for _, row in table.iterrows()]
-            low, high = ([getattr(each, end) for each in found] for end in ("low", "high"))
-            axis.fill_between(table.index, low, high, alpha=0.12, linewidth=0, **line)
+            band = pd.DataFrame([student_interval(row.dropna()) for _, row in table.iterrows()])
+            axis.fill_between(table.index, band.low, band.high, alpha=0.12, linewidth=0, **line)
         style = (0, (4, 1.5)) if arm in dashed else "-"
         axis.plot(table.index, table.mean(axis=1), linestyle=style, label=arm, **line)
     axis.set_ylim(value_limits(frame["value"]))

@@ -12,7 +12,7 @@ from refblend.study.report.readable import number, plus_minus
 from refblend.study.report.study import SCORING, Study
 from refblend.study.runs.measures import wide
 from refblend.study.stats.comparisons import best_configuration
-from refblend.study.stats.statistics import Interval, complete_seeds, student_interval
+from refblend.study.stats.statistics import complete_seeds, student_interval
 from refblend.study.stats.thresholds import find_knee, find_pivot, not_identifiable
 
 MAIN_MEASURES = (
@@ -102,10 +102,10 @@ def main_table(study: Study, experiment: str, summary: pd.DataFrame) -> pd.DataF
             cells["against"] = study.baseline(experiment, str(arm))
         for measure, name in shown.items():
             if row := own.get(measure):
-                cells[name] = plus_minus(Interval(row["mean"], row["low"], row["high"], row["n"]))
+                cells[name] = plus_minus(row["mean"], row["low"], row["high"], row["n"])
                 if pd.notna(row["diff"]) and (not spec.exclusive or measure == "step_seconds"):
-                    found = Interval(row["diff"], row["diff_low"], row["diff_high"], row["pairs"])
-                    cells[f"Δ {name}"] = plus_minus(found, signed=True)
+                    found = (row["diff"], row["diff_low"], row["diff_high"], row["pairs"])
+                    cells[f"Δ {name}"] = plus_minus(*found, signed=True)
         if not spec.exclusive and "weight_mean" in own:
             cells["mean w"] = number(own["weight_mean"]["mean"])
         rows.append(cells)

@@ -10,7 +10,6 @@ from refblend.study.design.spec import ExperimentSpec
 from refblend.study.report.readable import plus_minus
 from refblend.study.report.study import Study
 from refblend.study.runs.measures import wide
-from refblend.study.stats.statistics import Interval
 from refblend.study.stats.verdicts import Contrast, decide, interval_of, is_paired
 
 _NAMES = (
@@ -37,9 +36,11 @@ def verdicts(
     rows: list[dict[Any, Any]] = []
     for name, spec in experiments.items():
         stated = pd.DataFrame(_stated(values, spec, scale))
-        for _, alike in stated.groupby(["endpoint", "added"]) if len(stated) else ():
+        if stated.empty:
+            continue
+        for _, alike in stated.groupby(["endpoint", "added"]):
             stated.loc[alike.index, "paired"] = is_paired(list(alike.runs))
-        for _, family in stated.groupby([~stated.primary, "added"]) if len(stated) else ():
+        for _, family in stated.groupby([~stated.primary, "added"]):
             found = decide(list(family.runs), list(family.paired), spec.alpha)
             table = family.join(found.set_index(family.index))
             rows += table.assign(experiment=name, alpha=spec.alpha).to_dict("records")
@@ -75,7 +76,7 @@ def headline(study: Study, table: pd.DataFrame) -> pd.DataFrame:
             values = study.wide(row["experiment"], measure)
             runs = Contrast(values[row["treated"]], values[row["reference"]], row["margin"])
             found = interval_of(*runs.runs(row["paired"]), row["paired"], 1 - row["alpha"])
-            cells[name] = plus_minus(found, signed=True)
+            cells[name] = plus_minus(*found, signed=True)
         rows.append(cells)
     return pd.DataFrame(rows)
 
@@ -96,8 +97,7 @@ def pair_of(row: Mapping[Any, Any]) -> str:
 
 def difference_of(row: Mapping[Any, Any]) -> str:
     """The difference of a verdict with half its interval."""
-    found = Interval(row["estimate"], row["low"], row["high"], row["n"])
-    return plus_minus(found, signed=True)
+    return plus_minus(row["estimate"], row["low"], row["high"], row["n"], signed=True)
 
 
 def decided_at(table: pd.DataFrame, measure: str) -> dict[tuple[str, str], str]:

@@ -4,7 +4,7 @@ With few seeds an interval says little; every result carries its n, and one seed
 instead of a narrow one. Formulas and rules in words: docs/explanation/statistics.md.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,7 @@ MAD_TO_SIGMA = 1.4826
 """MAD × this = standard deviation of normal data."""
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An estimate with its interval; low and high are NaN for fewer than two values."""
 
     estimate: float

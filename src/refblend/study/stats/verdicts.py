@@ -97,7 +97,7 @@ def decide(contrasts: Sequence[Contrast], paired: Sequence[bool], alpha: float) 
     for contrast, each in zip(contrasts, paired, strict=True):
         x, y = contrast.runs(each)
         found = interval_of(x, y, each, 1 - alpha)
-        row: dict[str, Any] = vars(found) | {"p": exact_p(x, y, each)}
+        row: dict[str, Any] = found._asdict() | {"p": exact_p(x, y, each)}
         row["p_equivalence"] = equivalence_p(x, y, each, contrast.margin)
         row["least_p"] = least_p(x.size, y.size, each)
         plan = planned(x, y, each, contrast.margin, alpha / len(contrasts))
