@@ -13,7 +13,7 @@ from refblend.study.report.study import SCORING, Study
 from refblend.study.runs.measures import wide
 from refblend.study.stats.comparisons import best_configuration
 from refblend.study.stats.statistics import complete_seeds, student_interval
-from refblend.study.stats.thresholds import find_knee, find_pivot, not_identifiable
+from refblend.study.stats.thresholds import choose_level, not_identifiable
 
 MAIN_MEASURES = (
     "test_greedy", "test_sampled", "val_final", "val_best", "val_gain", "val_auc", "val_drawdown",
@@ -143,10 +143,10 @@ def chosen_levels(study: Study) -> pd.DataFrame:
         if spec.sweep is None or not study.levels(experiment):
             continue
         rule = spec.sweep.rule
-        find = find_knee if rule == "knee" else find_pivot
         for measure in decisive_first(study, experiment, LEVEL_MEASURES):
             values, base = sweep_values(study, experiment, measure)
-            choice = find(values, base, derive_generator("m2", experiment, rule, measure))
+            rng = derive_generator("m2", experiment, rule, measure)
+            choice = choose_level(rule, values, base, rng)
             why = not_identifiable(choice, list(values.columns))
             low, high = choice.interval() or (np.nan, np.nan)
             row: dict[str, Any] = {"experiment": experiment, "rule": rule, "measure": measure}

@@ -5,9 +5,10 @@ the seeds that every level has, and say how stable the choice is: the share of p
 resamples (a seed is drawn with all its levels) in which the same rule chooses the same level.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -33,9 +34,9 @@ class Choice:
     """What the rule chooses of each resample, NaN for none; empty for fewer than two seeds."""
     without_values: tuple[float, ...]
     """Levels without any run: they could not be considered."""
-    best: float | None = None
+    best: float | None
     """Of a knee: the level with the best mean."""
-    changes: int | None = None
+    changes: int | None
     """Of a pivot: changes of sign over all levels; more than one: there is no single pivot."""
 
     @property
@@ -56,61 +57,45 @@ class Choice:
         return float(chosen[beyond]), float(chosen[-1 - beyond])
 
 
-def find_knee(
-    values: pd.DataFrame, baseline: pd.Series, rng: np.random.Generator, resamples: int = 5000
-) -> Choice:
-    """The smallest level within one standard error of the best; higher values are better.
-
-    Rule: the best level has the best mean over seeds (the smallest of equals). The knee is the
-    smallest level whose mean paired shortfall to the best is at most one standard error of that
-    shortfall, sd/√n over seeds (the one-standard-error rule of Breiman et al. 1984, with paired
-    differences). No knee if the best level is not better than the baseline, or with fewer than two
-    seeds, which have no standard error.
-    """
-    choice, gains = _chosen(_knee, 2, values, baseline, rng, resamples)
-    best = gains.columns[np.argmax(gains.to_numpy().mean(axis=0))] if choice.n else None
-    return replace(choice, best=best)
-
-
-def find_pivot(
-    values: pd.DataFrame, baseline: pd.Series, rng: np.random.Generator, resamples: int = 5000
-) -> Choice:
-    """The last level before the improvement over the baseline changes its sign.
-
-    Rule: the improvement of a level is the mean over seeds of its value minus the baseline's. From
-    the smallest level upwards, the pivot is the last level with the first level's sign before the
-    first level with the opposite sign; an improvement of exactly 0 has no sign and is passed over.
-    No change of sign: no pivot. The direction of the metric does not matter.
-    """
-    choice, gains = _chosen(_pivot, 1, values, baseline, rng, resamples)
-    changes = sign_changes(gains.to_numpy().mean(axis=0)) if choice.n else []
-    return replace(choice, changes=len(changes))
-
-
-def _chosen(
-    rule: Callable[[NDArray[np.float64]], NDArray[np.intp]],
-    fewest: int,
+def choose_level(
+    rule: Literal["knee", "pivot"],
     values: pd.DataFrame,
     baseline: pd.Series,
     rng: np.random.Generator,
-    resamples: int,
-) -> tuple[Choice, pd.DataFrame]:
-    """What a rule that needs ``fewest`` seeds chooses, and the improvements over the baseline.
+    resamples: int = 5000,
+) -> Choice:
+    """The level that a rule chooses by the improvements over the baseline; higher is better.
 
-    The rule gets improvements, (samples, seeds, levels), and gives the place of each sample's
-    level, -1 for none.
+    The improvement of a level is the mean over seeds of its value minus the baseline's.
+
+    *knee*: the smallest level within one standard error of the best. The best level has the best
+    mean over seeds (the smallest of equals). The knee is the smallest level whose mean paired
+    shortfall to the best is at most one standard error of that shortfall, sd/√n over seeds (the
+    one-standard-error rule of Breiman et al. 1984, with paired differences). No knee if the best
+    level is not better than the baseline, or with fewer than two seeds, which have no standard
+    error.
+
+    *pivot*: the last level before the improvement changes its sign. From the smallest level
+    upwards, it is the last level with the first level's sign before the first level with the
+    opposite sign; an improvement of exactly 0 has no sign and is passed over. No change of sign: no
+    pivot. The direction of the metric does not matter.
     """
     data, without = complete_seeds(values)
     gains = data.sub(baseline.reindex(data.index), axis=0).dropna()
     table, n, levels = gains.to_numpy(dtype=np.float64), len(gains), [*gains.columns, None]
-    level = levels[rule(table[None])[0]] if n >= fewest else None
+    place, fewest = (_knee, 2) if rule == "knee" else (_pivot, 1)
+    level = levels[place(table[None])[0]] if n >= fewest else None
     drawn = np.array([], np.intp)
     if n > 1:  # a seed is drawn with all its levels
-        drawn = rule(table[rng.integers(n, size=(resamples, n))])
-    return Choice(level, n, np.array(levels, np.float64)[drawn], without), gains
+        drawn = place(table[rng.integers(n, size=(resamples, n))])
+    means = table.mean(axis=0) if n else np.array([])
+    best = levels[np.argmax(means)] if n and rule == "knee" else None
+    changes = len(sign_changes(means)) if rule == "pivot" else None
+    return Choice(level, n, np.array(levels, np.float64)[drawn], without, best, changes)
 
 
 def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Place of the knee in each sample of improvements, (samples, seeds, levels); -1 for none."""
     best = np.argmax(gains.mean(axis=1), axis=1)[:, None, None]
     shortfall = np.take_along_axis(gains, best, axis=2) - gains
     error = shortfall.std(axis=1, ddof=1) / np.sqrt(gains.shape[1])
@@ -119,6 +104,7 @@ def _knee(gains: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def _pivot(gains: NDArray[np.float64]) -> NDArray[np.intp]:
+    """The same for the pivot."""
     return np.array([(sign_changes(means) or [-1])[0] for means in gains.mean(axis=1)])
 
 
