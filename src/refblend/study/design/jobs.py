@@ -9,7 +9,6 @@ none of M2's, and requesting M2 none of the fresh seeds of M3.
 """
 
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from refblend.config import RefblendConfig
@@ -151,10 +151,10 @@ def blocks_of(
             added = sorted({int(seed) for seed in own.seed if (arm, seed) not in found})
             # Seeds on the two sides of a gap may have been trained from different models, and a job
             # must not mix them.
-            for _, run in itertools.groupby(enumerate(added), lambda placed: placed[1] - placed[0]):
-                for block in _pieces([seed for _, seed in run], size):
+            for run in np.split(added, np.flatnonzero(np.diff(added) > 1) + 1):
+                for block in _pieces(run.tolist(), size):
                     name = "-".join(map(str, block))
-                    found |= {(str(arm), str(seed)): name for seed in block}
+                    found |= {(arm, str(seed)): name for seed in block}
     return found
 
 
@@ -207,7 +207,7 @@ class Jobs:
 
     def test_file(self, arm: str) -> str:
         """The prompt file that an arm's actors are tested on; StudyError if it has two, or none."""
-        self.overrides(arm)
+        self.overrides(arm)  # refuses an arm that the grid does not have
         named = {
             spec.test.replace("{scale}", self.scale): name
             for name, spec in self.specs.items()
