@@ -53,8 +53,8 @@ def training(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
 def weight_params(study: Study, arm: str) -> WeightParams:
     """Parameters of an arm's strategy; τ of ``auto`` is the mean over its runs."""
     settings = study.resolved[arm].config.algorithm.ref_quality_score
-    first = series(study.metrics[study.metrics.arm == arm], *ENTROPY).sort_values("step")
-    return WeightParams.of(settings, first.groupby("seed")["value"].first().mean())
+    entropy = series(study.metrics[study.metrics.arm == arm], *ENTROPY)
+    return WeightParams.of(settings, entropy.groupby("seed")["value"].first().mean())
 
 
 def weight_steps(study: Study, tables: Tables, experiment: str) -> plot.Drawn:

@@ -161,7 +161,7 @@ def draw_marks(
 
 
 def value_limits(
-    seeds: Iterable[float], bounds: Iterable[float] = (), pad: float = 0.06
+    seeds: Iterable[float], bounds: Iterable[float] = ()
 ) -> tuple[float, float] | None:
     """Limits of an axis that holds every seed, and the bounds of intervals as far as they are near.
 
@@ -178,7 +178,7 @@ def value_limits(
     edges = np.asarray(list(bounds), dtype=np.float64)
     edges = np.clip(edges[np.isfinite(edges)], low - REACH * span, high + REACH * span)
     low, high = min([low, *edges]), max([high, *edges])
-    room = pad * max(high - low, span)
+    room = 0.06 * max(high - low, span)
     return float(low - room), float(high + room)
 
 
