@@ -153,9 +153,7 @@ def read_collected(folder: Path) -> Collected:
 def copy_quality(models: Path, circumstances: Path, out: Path) -> None:
     """Copy measurements of a scale's embedded models, and when and where they were made, to its
     archive; there are none where the models are not ours."""
-    for source, place in (
-        (models / "quality", "quality"),
-        (circumstances, "quality/circumstances"),
-    ):
+    kept = {models / "quality": "quality", circumstances: "quality/circumstances"}
+    for source, place in kept.items():
         for file in sorted(source.glob("*.json")):
             copy_file(file, out / place / file.name)
