@@ -15,12 +15,13 @@ from ray.exceptions import (
     RayTaskError,
 )
 
+from refblend.config.scoring import SCORING_KEY
 from refblend.errors import DataError, WorkerError
 from refblend.workers import groups
 from refblend.workers.groups import Future, WorkerGroup
 from refblend.workers.pools import Place
 from refblend.workers.restarts import RestartBudget, WorkerDiedError, WorkerTimeoutError
-from refblend.workers.roles import ACTOR
+from refblend.workers.roles import ACTOR, JUDGE
 
 
 def failed(cause: Exception) -> RayTaskError:
@@ -92,6 +93,17 @@ def test_a_death_behind_the_failure_of_another_rank_is_found():
         wait(broken, GetTimeoutError())
 
 
+@pytest.mark.usefixtures("ray_answers")
+def test_a_late_answer_names_the_deadline_that_it_missed(tiny_config, monkeypatch):
+    """The judge may have one of its own."""
+    monkeypatch.setattr(WorkerGroup, "_launch", lambda self, places: None)
+    config = tiny_config(f"{SCORING_KEY}.timeout_s=5")
+    keys = {JUDGE: f"{SCORING_KEY}.timeout_s", ACTOR: "trainer.worker_timeout_s"}
+    for role, key in keys.items():
+        with pytest.raises(WorkerTimeoutError, match=rf"Raise {key}, or"):
+            WorkerGroup(role, config, list).wait([GetTimeoutError()])
+
+
 class LateOnce(WorkerGroup):
     """A group without processes, whose first wait ends at the deadline."""
 
@@ -135,7 +147,7 @@ def test_a_group_that_hangs_is_replaced_and_asked_again():
 @pytest.mark.usefixtures("ray_answers")
 def test_a_call_takes_as_long_as_its_slowest_rank_works_whenever_it_is_taken_up():
     group = WorkerGroup.__new__(WorkerGroup)
-    group.role, group.generation, group.timeout_s = "actor", 0, 5.0
+    group.role, group.generation, group.timeout_s, group._late_remedy = "actor", 0, 5.0, ""
     call = Future(group, lambda: [("first", 2.0), ("second", 7.0)])
     call.launched -= 100.0
     assert call.results() == ["first", "second"]

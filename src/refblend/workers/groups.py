@@ -192,6 +192,8 @@ class WorkerGroup:
         own_deadline = role.deadline(config)
         self.timeout_s = own_deadline or config.trainer.worker_timeout_s
         """The deadline of each call."""
+        key = f"{role.section}.timeout_s" if own_deadline else "trainer.worker_timeout_s"
+        self._late_remedy = f"Raise {key}, or lower the batch or the lengths."
         self._repeats_late = own_deadline is None
         self._start_timeout_s = config.ray.start_timeout_s
         self._trains = role.engine_model is None
@@ -238,8 +240,7 @@ class WorkerGroup:
 
     def wait(self, references: Sequence[Any], left_s: float | None = None) -> list[Any]:
         """Wait for calls on this group; errors as in :meth:`Future.results`."""
-        remedy = "Raise trainer.worker_timeout_s, or lower the batch or the lengths."
-        return _wait(self.role, references, self.timeout_s, remedy, left_s)
+        return _wait(self.role, references, self.timeout_s, self._late_remedy, left_s)
 
     def replace(self, error: Fail, generation: int) -> None:
         """Start all ranks afresh, unless ``generation`` is gone already; or raise ``error``."""
