@@ -84,11 +84,12 @@ def test_what_was_on_a_lost_node_counts_as_a_death(lost):
 
 
 @pytest.mark.usefixtures("ray_answers")
-def test_a_death_behind_the_failure_of_another_rank_is_found():
-    """The living rank's collective fails first; the cause is the dead one."""
+@pytest.mark.parametrize("death", [ActorDiedError(), ObjectLostError("aa", "owner", "stack")])
+def test_a_death_behind_the_failure_of_another_rank_is_found(death):
+    """The living rank's collective fails first; the cause is the dead one, or its lost node."""
     broken = failed(RuntimeError("Connection closed by peer"))
     with pytest.raises(WorkerDiedError, match="the actor worker died"):
-        wait(broken, ActorDiedError())
+        wait(broken, death)
     with pytest.raises(RayTaskError):
         wait(broken, GetTimeoutError())
 

@@ -71,7 +71,7 @@ def _find_death(role: str, references: Sequence[Any]) -> WorkerDiedError | None:
     for reference in references if len(references) > 1 else ():
         try:
             ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
-        except RayActorError as error:
+        except (RayActorError, *LOST) as error:
             return WorkerDiedError(role, first_line(error))
         except (GetTimeoutError, RayTaskError):
             continue
