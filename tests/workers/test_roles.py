@@ -45,3 +45,13 @@ def test_on_an_existing_cluster_relative_paths_are_the_driver_s(tiny_config, tmp
     found = with_absolute_paths(tiny_config(*relative, "ray.address=10.0.0.1:6399"))
     for key in (override.partition("=")[0] for override in relative):
         assert value_of(found, key) == str(tmp_path / value_of(own, key))
+
+
+def test_the_path_of_an_idle_judge_stays_the_actor_s(tiny_config, tmp_path, monkeypatch):
+    """With ``kind: reference`` the two must be the same."""
+    monkeypatch.chdir(tmp_path)
+    actor = ["actor_rollout_ref.model.path=actor", "ray.address=10.0.0.1:6399"]
+    judge = [f"{SCORING}.kind=reference", f"{SCORING}.model_path=null"]
+    for idle in ("algorithm.ref_quality_score.enable=false", f"{SCORING}.control=random"):
+        found = with_absolute_paths(tiny_config(*actor, *judge, idle))
+        assert value_of(found, f"{SCORING}.model_path") == str(tmp_path / "actor")

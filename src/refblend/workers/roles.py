@@ -198,7 +198,6 @@ def with_absolute_paths(config: RefblendConfig) -> RefblendConfig:
         return config
     scoring = config.algorithm.ref_quality_score.scoring
     keys = [MODEL, "trainer.default_local_dir"]
-    if config.use_judge:
-        keys += [f"{SCORING_KEY}.model_path"] if scoring.local_model else []
-        keys += [f"{SCORING_KEY}.templates"] if Path(scoring.templates).is_file() else []
+    keys += [f"{SCORING_KEY}.model_path"] if scoring.local_model else []
+    keys += [f"{SCORING_KEY}.templates"] if Path(scoring.templates).is_file() else []
     return changed(config, {key: str(Path(value_of(config, key)).absolute()) for key in keys})
