@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from refblend.errors import DataError
 from refblend.trainer.tracking import MetricsLog, encode_line, read_metrics, strip_timings
@@ -19,6 +20,7 @@ def log(tmp_path: Path) -> MetricsLog:
 def test_line_form():
     line = encode_line(3, {"z": 0.1, "a": np.float32(0.5), "n": np.int64(7), "ok": True})
     assert line == '{"step": 3, "a": 0.5, "n": 7, "ok": 1, "z": 0.1}'
+    assert encode_line(1, {"t": torch.tensor(0.5)}) == '{"step": 1, "t": 0.5}'
     value = 0.1 + 0.2
     assert json.loads(encode_line(0, {"x": value}))["x"] == value
 

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def encode_line(step: int, metrics: Mapping[str, float]) -> str:
         if name == "step":
             raise ValueError("'step' is reserved: a metric cannot have this name")
         # NumPy and torch scalars become Python's own; integers and booleans become integers.
-        number = int(value) if hasattr(value, "__index__") else float(value)
+        number = int(value) if isinstance(value, Integral) else float(value)
         record[name] = number if math.isfinite(number) else None
     return json.dumps(record, allow_nan=False)
 
