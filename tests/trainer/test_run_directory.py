@@ -280,6 +280,26 @@ def test_runs_are_listed_and_only_those_aside_are_pruned(run):
     assert run.is_dir()
 
 
+def test_a_deletion_that_is_interrupted_again_and_again_is_done_in_the_end(run, monkeypatch):
+    train(run)
+    start(run, OTHER, overwrite=True)
+
+    def delete() -> None:
+        (doomed,) = (found for found in find_runs(run.parent) if found.path != run)
+        remove_aside(doomed)
+
+    def interrupt(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", interrupt)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                delete()
+    delete()
+    assert [found.path for found in find_runs(run.parent)] == [run]
+
+
 def test_check_run_dir_changes_nothing(run):
     assert check_run_dir(run, BASE, TrainerConfig()).start == "fresh"
     assert not run.exists()

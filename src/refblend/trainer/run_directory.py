@@ -46,8 +46,8 @@ RUN_ENTRIES = (
 )
 """What a run writes into its directory besides the identity."""
 
-_ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?(\.tmp)?")
-"""With .tmp: its copying or its deletion was interrupted."""
+_ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?(\.tmp)*")
+"""With .tmp: its copying or its deletion was interrupted, maybe more than once."""
 _WAYS_OUT = (
     "Set trainer.default_local_dir to another directory, or give --overwrite, which moves the run "
     "that is there aside and deletes nothing."
