@@ -29,6 +29,8 @@ from refblend.workers.roles import CRITIC, MIB, REFERENCE, roles_of
 
 A_BIT = 0.001
 """Of a node's own resource, which ties a process to the node and takes nothing from others."""
+HEAD = "node:__internal_head__"
+"""Ray's mark of a cluster's first node; no node is named by it."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,8 @@ class ResourcePools:
 def _check_nodes(bundles: Sequence[Bundle], available: Mapping[str, float]) -> None:
     for bundle in bundles:
         if bundle.node_resource and bundle.node_resource not in available:
-            nodes = sorted(name.removeprefix("node:") for name in available if "node:" in name)
+            marks = [name for name in available if "node:" in name and name != HEAD]
+            nodes = sorted(mark.removeprefix("node:") for mark in marks)
             raise ResourceError(
                 f"the {bundle.role} is to run on node {bundle.node}, which is not in the cluster",
                 f"Name one of {', '.join(nodes)}, or one's custom resource.",
