@@ -144,13 +144,14 @@ def test_tensorboard_has_metrics_configuration_and_rollouts(tmp_path):
             for step in steps:
                 trackers.log(step, {"actor/entropy": value, "bad": math.nan})
 
-    run(0, range(1, 4), 1.0)
+    run(0, range(2), 0.5)
+    run(0, range(4), 1.0)  # a worker died before the first checkpoint
     run(1, range(2, 6), 2.0)  # resumed from step 1: the first course's steps 2 and 3 give way
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert events.Tags()["scalars"] == ["actor/entropy"]
     scalars = [(e.step, e.value) for e in events.Scalars("actor/entropy")]
-    assert scalars == [(1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]
+    assert scalars == [(0, 1.0), (1, 1.0), (2, 2.0), (3, 2.0), (4, 2.0), (5, 2.0)]
     for name, shown in (("config", '"seed": 5'), ("rollouts", '"response": "3+4=7"')):
         (text, *_) = events.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val
         assert shown in text.decode()

@@ -97,13 +97,13 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 class _TensorBoardTracker(Tracker):
-    """Writes to ``<run>/tensorboard``; after a resume, later points are discarded."""
+    """Writes to ``<run>/tensorboard``; points of an earlier course of the same steps give way."""
 
     def __init__(self, context: TrackerContext) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         threading.excepthook = _report
-        purge = context.start_step + 1 if context.start_step else None
+        purge = context.start_step + 1 if context.start_step else 0  # step 0 is validated again
         self._writer = SummaryWriter(str(context.run_dir / "tensorboard"), purge_step=purge)
         self._writer.add_text("config", _as_code(context.settings), context.start_step)
 
