@@ -46,6 +46,13 @@ def test_the_directory_is_not_made(tiny_config, tmp_path):
     assert not list(tmp_path.glob(".refblend-*"))
 
 
+def test_a_model_that_is_not_there_is_one_problem(tiny_config):
+    path, longest = "actor_rollout_ref.model.path=/none", "actor_rollout_ref.rollout.max_model_len"
+    error = refusal(tiny_config(path, f"{longest}=null"))
+    assert isinstance(error, ModelError)
+    assert "actor_rollout_ref.model.path: /none is not a directory" in str(error)
+
+
 @pytest.mark.parametrize("key", ["actor_rollout_ref.model.path", f"{JUDGE}.model_path"])
 @pytest.mark.parametrize("kept", [0, 4, 0.5, 0.999])
 def test_truncated_weights(tiny_config, tiny_model_dir, tmp_path, key, kept):

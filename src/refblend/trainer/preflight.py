@@ -17,7 +17,7 @@ from refblend.lookup import get_advantage, get_strategy, user_files
 from refblend.ppo.choices import ADVANTAGES
 from refblend.ppo.weights import STRATEGIES, StepContext, WeightParams
 from refblend.rewards.rule import RuleReward
-from refblend.rollout.model_dir import check_length, check_model
+from refblend.rollout.model_dir import check_model
 from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.judge import check_judge, judge_class
 from refblend.scoring.templates import load_templates, templates_file
@@ -241,15 +241,11 @@ def _check_models(config: RefblendConfig, problems: Problems) -> bool:
     """Note problems with the models and the judge's templates; return whether there are none."""
     before = len(problems.found)
     models = config.actor_rollout_ref
-    problems.note(
-        check_model,
-        ("actor_rollout_ref.model.path", models.model.path),
-        ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len),
-    )
+    length = ("actor_rollout_ref.rollout.max_model_len", models.rollout.max_model_len)
     if models.rollout.max_model_len is None:  # else the configuration compares the two
         longest = config.data.max_prompt_length + config.data.max_response_length
-        name = "data.max_prompt_length + data.max_response_length"
-        problems.note(check_length, Path(models.model.path), name, longest)
+        length = ("data.max_prompt_length + data.max_response_length", longest)
+    problems.note(check_model, ("actor_rollout_ref.model.path", models.model.path), length)
     if config.use_judge:
         quality = config.algorithm.ref_quality_score
         problems.note(check_judge, quality)
