@@ -116,6 +116,9 @@ def test_pretended_gpus_are_checked_before_anything_starts(tmp_path, monkeypatch
     monkeypatch.setenv("REFBLEND_PRETENDED_GPUS", "24")
     with pytest.raises(ResourceError, match="does not fit into 24 GiB"):
         check_machine(config)
+    monkeypatch.setenv("REFBLEND_PRETENDED_GPUS", "80GB")
+    with pytest.raises(ConfigError, match="REFBLEND_PRETENDED_GPUS=80GB is not a list of sizes"):
+        check_machine(config)
 
 
 def test_shares_that_no_device_has_room_for_are_refused(tmp_path, monkeypatch):

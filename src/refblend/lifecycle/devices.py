@@ -49,7 +49,11 @@ def device_sizes() -> list[float]:
     ``REFBLEND_PRETENDED_GPUS`` has the sizes in GiB, e.g. ``80,80``, of GPUs to plan for.
     """
     if pretended := os.environ.get(PRETENDED):
-        return sorted(float(size) * 2**30 for size in pretended.split(","))
+        try:
+            return sorted(float(size) * 2**30 for size in pretended.split(","))
+        except ValueError:
+            told = f"{PRETENDED}={pretended} is not a list of sizes in GiB"
+            raise ConfigError(told, "Write numbers, as in 80,80.") from None
     sizes = device_memory()
     return sorted(sizes.get(_uuid(n), min(sizes.values())) for n in visible_devices() if sizes)
 
