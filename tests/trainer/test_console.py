@@ -1,7 +1,6 @@
-import io
-
 import pytest
 
+from refblend.trainer import console
 from refblend.trainer.console import SANITY_KEY, TrainingProgress, validation_accuracy
 
 
@@ -15,9 +14,10 @@ def test_the_headline_is_the_mean_over_the_sources():
     assert validation_accuracy({SANITY_KEY: 1.0}) is None
 
 
-def test_eta_after_resume_and_after_a_slow_start():
+def test_eta_after_resume_and_after_a_slow_start(monkeypatch):
     now = [100.0]
-    progress = TrainingProgress(100, start_step=40, stream=io.StringIO(), clock=lambda: now[-1])
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[-1])
+    progress = TrainingProgress(100, "linear/seed_1", start_step=40)
     assert progress.seconds_left(40) is None
     now.append(600.0)
     progress.log(41, {})

@@ -7,9 +7,8 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TextIO
 
 from refblend.trainer.guards import SANITY_KEY
 from refblend.trainer.tracking import Tracker
@@ -38,40 +37,30 @@ def accuracies(names: Iterable[str]) -> dict[str, str]:
 
 
 class TrainingProgress(Tracker):
-    """Step, reward, w, entropy, tokens/s and time left on ``stream``."""
+    """Step, reward, w, entropy, tokens/s and time left on standard error."""
 
-    def __init__(
-        self,
-        total_steps: int,
-        label: str = "",
-        start_step: int = 0,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, total_steps: int, label: str, start_step: int) -> None:
         self._total = total_steps
         self._label = label
-        self._stream = stream if stream is not None else sys.stderr
-        self._clock = clock
         # Step and time of the last few updates only, so that a slow start or an earlier validation
         # does not distort the remaining time.
-        self._seen: deque[tuple[int, float]] = deque([(start_step, clock())], maxlen=_WINDOW + 1)
+        self._seen = deque([(start_step, time.monotonic())], maxlen=_WINDOW + 1)
         self._validation: float | None = None
 
     def log(self, step: int, metrics: Mapping[str, float | None]) -> None:
         """Show the metrics of a finished step; missing or null ones are left out."""
         if step > self._seen[-1][0]:
-            self._seen.append((step, self._clock()))
+            self._seen.append((step, time.monotonic()))
         self._print(self.line(step, metrics))
 
     def message(self, text: str) -> None:
         """Print a separate line."""
-        self._print(f"{self._label}: {text}" if self._label else text)
+        self._print(f"{self._label}: {text}")
 
     def line(self, step: int, metrics: Mapping[str, float | None]) -> str:
         """The line of a step."""
         width = len(str(self._total))
-        parts = [f"{self._label}:"] if self._label else []
-        parts.append(f"step {step:>{width}}/{self._total}")
+        parts = [f"{self._label}:", f"step {step:>{width}}/{self._total}"]
         for name, keys, form in _COLUMNS:
             value = next((v for v in map(metrics.get, keys) if v is not None), None)
             if value is not None:
@@ -93,5 +82,5 @@ class TrainingProgress(Tracker):
         return max(0, self._total - step) * (ended - begun) / (last - first)
 
     def _print(self, line: str) -> None:
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()

@@ -262,7 +262,7 @@ class Trackers(contextlib.AbstractContextManager["Trackers"]):
                     tracker.rollouts(step, rows)
 
     def message(self, text: str) -> None:
-        """Tell the user something without breaking the live line; nothing without a console."""
+        """Tell the user something; nothing without a console."""
         for tracker in self._trackers.values():
             if isinstance(tracker, TrainingProgress):
                 tracker.message(text)

@@ -34,7 +34,7 @@ class Tracker:
         """Show some rollouts of a step; its keys are :data:`refblend.trainer.trackers.COLUMNS`."""
 
     def close(self, failed: bool = False) -> None:
-        """Flush and release; may be called twice."""
+        """Flush and release; ``failed`` says whether the run has."""
 
 
 def strip_timings(metrics: Mapping[str, Any]) -> dict[str, Any]:
