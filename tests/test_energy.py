@@ -9,7 +9,7 @@ from refblend.errors import ConfigError
 def test_carbon_intensity() -> None:
     assert 0 < carbon_intensity("CHE") < carbon_intensity("POL")
     with pytest.raises(ConfigError, match="'XXX'"):
-        EnergyMeter("xxx")
+        EnergyMeter("XXX")
 
 
 def test_meter_is_offline_quiet_and_leaves_no_files(tmp_path, monkeypatch, capfd) -> None:
@@ -21,7 +21,7 @@ def test_meter_is_offline_quiet_and_leaves_no_files(tmp_path, monkeypatch, capfd
     monkeypatch.setattr(requests.Session, "request", refuse)
     monkeypatch.chdir(tmp_path)
     begun = time.monotonic()
-    with EnergyMeter("che") as meter:
+    with EnergyMeter("CHE") as meter:
         assert time.monotonic() - begun < 1.0
         time.sleep(2)
     report = meter.report

@@ -36,8 +36,8 @@ class EnergyMeter:
     codecarbon failed."""
 
     def __init__(self, country: str) -> None:
-        self.country = country.upper()
-        self._intensity = carbon_intensity(self.country)
+        self.country = country
+        self._intensity = carbon_intensity(country)
 
     def __enter__(self) -> "EnergyMeter":
         logging.getLogger("codecarbon").setLevel(logging.CRITICAL)

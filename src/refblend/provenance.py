@@ -40,14 +40,14 @@ def hash_inputs(data_files: Iterable[Path], model_dirs: Iterable[Path]) -> Input
     optimiser that made a model does not count.
     """
     inputs = InputHashes({}, {})
-    for path in map(Path, data_files):
+    for path in data_files:
         if not path.is_file():
             raise DataError(
                 f"data file {path} is missing", "Prepare the data first, or fix the path."
             )
         ours = path.is_relative_to(PACKAGE)
         inputs.data[str(path.relative_to(PACKAGE.parent) if ours else path)] = sha256_file(path)
-    for path in map(Path, model_dirs):
+    for path in model_dirs:
         if not path.is_dir():
             raise ModelError(
                 f"model directory {path} is missing",

@@ -74,7 +74,6 @@ class Prepared:
 
 def check_run_dir(path: Path, wanted: RunIdentity, options: TrainerConfig) -> Prepared:
     """What :func:`open_run` would do; CheckpointError lists how another run differs."""
-    path = Path(path)
     recorded = _recorded(path)
     if recorded is None:
         return Prepared("fresh")
@@ -98,7 +97,6 @@ def open_run(
     path: Path, wanted: RunIdentity, options: TrainerConfig, overwrite: bool = False
 ) -> Iterator[Prepared]:
     """Lock a run's directory for this process. Another run in it is refused, or moved aside."""
-    path = Path(path)
     with contextlib.ExitStack() as stack:
         stack.enter_context(run_lock(path))
         with explained(path):
@@ -146,7 +144,6 @@ def record_start(path: Path, wanted: RunIdentity, prepared: Prepared) -> None:
 @contextlib.contextmanager
 def run_lock(path: Path) -> Iterator[None]:
     """Lock a run directory until this process ends; CheckpointError if another one holds it."""
-    path = Path(path)
     with contextlib.ExitStack() as stack:
         with explained(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -268,10 +265,10 @@ class FoundRun:
 
 def find_runs(root: Path) -> Iterator[FoundRun]:
     """All runs below the folder ``root``, or ``root`` itself, by path; else CheckpointError."""
-    if not Path(root).is_dir():
+    if not root.is_dir():
         raise CheckpointError(f"{root} is not a directory", "Give the folder of your runs.")
     marks = (IDENTITY_NAME, FAILURES_NAME)  # a study's job may fail before a run has begun
-    for path in sorted({mark.parent for name in marks for mark in Path(root).rglob(name)}):
+    for path in sorted({mark.parent for name in marks for mark in root.rglob(name)}):
         files = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())
         size = sum(p.stat().st_size for p in files)
         aside = (path / IDENTITY_NAME).is_file() and _ASIDE.fullmatch(path.name) is not None

@@ -59,7 +59,7 @@ class MetricsLog:
     """Appends to ``metrics.jsonl``, each line fsynced; drops an incomplete last line."""
 
     def __init__(self, path: Path) -> None:
-        self.path = Path(path)
+        self.path = path
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.last_step = self.truncate_after(None)
 
@@ -99,7 +99,6 @@ class MetricsLog:
 
 def read_metrics(path: Path) -> pd.DataFrame:
     """The metrics of a run, one row per step, NaN for what is null or missing; or DataError."""
-    path = Path(path)
     try:
         content = path.read_bytes()
     except OSError as error:
