@@ -247,6 +247,15 @@ def test_run_dir_in_place_of_a_file(tmp_path, place):
         start(tmp_path / place, BASE)
 
 
+def test_the_present_directory_is_not_moved_aside(run, monkeypatch):
+    """What is written to it afterwards would follow it."""
+    before = train(run)
+    monkeypatch.chdir(run)
+    with pytest.raises(CheckpointError, match=rf"has no name. Call from .*={run}"):
+        start(Path(), OTHER, overwrite=True)
+    assert content(run) == before
+
+
 def test_the_lock_holds_the_new_directory_after_a_move(run):
     train(run)
     with (

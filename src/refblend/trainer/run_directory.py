@@ -159,6 +159,12 @@ def run_lock(path: Path) -> Iterator[None]:
 
 
 def _make_way(path: Path, reason: str) -> Prepared:
+    """Move a run aside; CheckpointError for one that its path does not name, such as ``.``."""
+    if path.name in ("", ".."):
+        raise CheckpointError(
+            f"{reason}; it would be moved aside, and trainer.default_local_dir={path} has no name",
+            f"Call from another directory, with trainer.default_local_dir={path.resolve()}.",
+        )
     name = f"{path.name}.{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     names = (name, *(f"{name}-{n}" for n in range(2, 1000)))
     target = next(place for place in map(path.with_name, names) if not place.exists())
