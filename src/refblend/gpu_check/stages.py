@@ -123,7 +123,7 @@ def report_training(run: Path, report: Report) -> None:
     times = ", ".join(f"{name} {step[f'timing_s/{key}']:.2f}" for name, key in parts.items())
     report.add("seconds of step 2", f"{step['timing_s/step']:.2f}: {times}")
     if (used := step.get("perf/gpu_memory_used_gb")) is not None:
-        report.add("GPU memory of all processes", f"{used:.1f} GB")
+        report.add("GPU memory of all processes", f"{used:.1f} GiB")
     # Log-probs that are d apart give d² / 2.
     assert kl < TOLERANCE["cuda"] ** 2 / 2, "vLLM and the trainer do not hold the same weights"
 
