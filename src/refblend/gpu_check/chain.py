@@ -106,7 +106,9 @@ class Chain:
         assert gap < TOLERANCE[self.device], f"log-probs of engine and trainer differ by {gap:.4f}"
         reward = RuleReward()
         texts = [self.tokenizer.decode(ids) for ids in sequences.response_ids]
-        scores = [reward("openai/gsm8k", t, str(8 * (i // 4))).score for i, t in enumerate(texts)]
+        golds = [str(8 * i) for i in range(self.prompts) for _ in range(self.answers)]
+        given = zip(texts, golds, strict=True)
+        scores = [reward("openai/gsm8k", text, gold).score for text, gold in given]
         mask = response_mask(sequences.response_lengths, sequences.response_width)
         noise = torch.randn(mask.shape, generator=torch.Generator().manual_seed(step))
         targets = PolicyTargets(mask, log_probs, (noise + torch.tensor(scores)[:, None]) * mask)

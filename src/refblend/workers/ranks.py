@@ -214,7 +214,7 @@ class TrainableRank(Rank, Generic[Targets]):
                 self.trainable.step(mini.micro_batches, loss_of, training_step, sequences.lengths)
             )
         metrics = mean_over_steps(steps)
-        if self.trainable.halvings:
+        if self.trainable.halvings and self.config.use_dynamic_bsz:
             budget = self.config.ppo_max_token_len_per_gpu
             metrics["token_budget"] = float(budget // 2**self.trainable.halvings)
         if self.device.type == "cuda":
