@@ -2,13 +2,14 @@
 
 import shutil
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import record, work_tree
+from common import record, show, work_tree
 from rich.console import Console
 from rich.progress import Progress
 
@@ -22,7 +23,6 @@ from chaos.plan import (
 )
 from chaos.runs import ROOT, Run
 from chaos.strike import Result, strike
-from chaos.tables import directory_table, signal_table
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -68,8 +68,9 @@ def main(
             )
     left = sorted(map(str, set(SHARED_MEMORY.iterdir()) - before))
     good = sum(row["outcome"] != "failed" for row in rows)
-    console.print(signal_table(rows), markup=False, highlight=False)
-    console.print(directory_table(rows), markup=False, highlight=False)
+    counts = Counter((row["target"], row["signal"], row["outcome"]) for row in rows)
+    counted = [[*key, count] for key, count in sorted(counts.items())]
+    show("outcomes", ["target or case", "signal", "outcome", "number"], counted)
     console.print(f"undisturbed: {ended.seconds:.0f} s; left in shared memory: {left or 'nothing'}")
     if not short and not only:
         figures = {"injections": rows, "left_in_shared_memory": left}

@@ -7,12 +7,13 @@ the numbers at the end are those of the undisturbed run, or the old run lies com
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.runs import HANG_S, ROOT, STOP_S, Run
+from chaos.plan import Injection
+from chaos.runs import HANG_S, ROOT, STOP_S, Run, finish
 
 CHANGED = "algorithm.gamma=0.9"
 """A key that determines numbers."""
@@ -20,19 +21,9 @@ CONSTANT = "\n_SEVENTEEN = 17\n"
 """A change of numeric code that alters no number."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """When a case strikes."""
-
-    after_lines: int
-    """So many lines of ``metrics.jsonl`` are waited for."""
-    delay_s: float
-    """And so many seconds more."""
-
-
-def other_configuration(run: Run, moment: Moment, finished: Path) -> str:
+def other_configuration(run: Run, case: Injection, finished: Path) -> str:
     """Kill a run and call it with another configuration: refused, and not a byte is changed."""
-    interrupted(run, moment)
+    interrupted(run, case)
     before = content(run.directory)
     other = run.train(CHANGED)
     assert other.status == 2, f"status {other.status}: {other.output[-1500:]}"
@@ -41,9 +32,9 @@ def other_configuration(run: Run, moment: Moment, finished: Path) -> str:
     return "refused, then resumed"
 
 
-def other_code(run: Run, moment: Moment, finished: Path) -> str:
+def other_code(run: Run, case: Injection, finished: Path) -> str:
     """Kill a run and resume it with other code: a record, or a refusal if strict."""
-    interrupted(run, moment)
+    interrupted(run, case)
     source = run.directory.parent / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     changed = source / "refblend" / "ppo" / "losses.py"
@@ -60,16 +51,16 @@ def other_code(run: Run, moment: Moment, finished: Path) -> str:
     return "resumed with a warning"
 
 
-def two_interrupts(run: Run, moment: Moment, finished: Path) -> str:
+def two_interrupts(run: Run, case: Injection, finished: Path) -> str:
     """Press Ctrl-C twice: the second ends the run at once, with its last checkpoint whole."""
     process = run.start(start_new_session=True)
-    wait(run, moment, lambda: process.poll() is None)
+    wait(run, process, case)
     begun, hit = time.monotonic(), process.poll() is None
     for _ in range(2):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
             time.sleep(0.5)
-    ended = run.finish(process)
+    ended = finish(process)
     seconds = time.monotonic() - begun
     if not hit or ended.status == 0:
         return "too late"
@@ -79,7 +70,7 @@ def two_interrupts(run: Run, moment: Moment, finished: Path) -> str:
     return "stopped at once, then resumed"
 
 
-def moved_aside(run: Run, moment: Moment, finished: Path) -> str:
+def moved_aside(run: Run, case: Injection, finished: Path) -> str:
     """Kill a call that moves a finished run aside: the old run is whole in one of two places."""
     shutil.copytree(finished, run.directory)
     before = content(run.directory)
@@ -87,9 +78,9 @@ def moved_aside(run: Run, moment: Moment, finished: Path) -> str:
     deadline = time.monotonic() + HANG_S
     while process.poll() is None and not asides(run) and time.monotonic() < deadline:
         time.sleep(0.001)
-    time.sleep(moment.delay_s / 100)  # at the rename, or just after it
+    time.sleep(case.delay_s / 100)  # at the rename, or just after it
     process.kill()
-    run.finish(process)
+    finish(process)
     (kept,) = asides(run) or [run.directory]
     assert content(kept) == before, f"the run in {kept} is not whole"
     if kept != run.directory:
@@ -98,7 +89,7 @@ def moved_aside(run: Run, moment: Moment, finished: Path) -> str:
     return "whole"
 
 
-CASES: dict[str, Callable[[Run, Moment, Path], str]] = {
+CASES: dict[str, Callable[[Run, Injection, Path], str]] = {
     "other configuration": other_configuration,
     "other code": other_code,
     "two Ctrl-C": two_interrupts,
@@ -107,19 +98,19 @@ CASES: dict[str, Callable[[Run, Moment, Path], str]] = {
 """By name; each returns what happened, and leaves a run that its command finishes."""
 
 
-def interrupted(run: Run, moment: Moment) -> None:
+def interrupted(run: Run, case: Injection) -> None:
     """Start a run and kill its command."""
     process = run.start()
-    wait(run, moment, lambda: process.poll() is None)
+    wait(run, process, case)
     process.kill()
-    run.finish(process)
+    finish(process)
 
 
-def wait(run: Run, moment: Moment, alive: Callable[[], bool]) -> None:
-    """Wait for the moment, or the run's end."""
-    while alive() and run.lines() < moment.after_lines:
+def wait(run: Run, process: "subprocess.Popen[str]", case: Injection) -> None:
+    """Wait for the case's moment, or the run's end."""
+    while process.poll() is None and run.lines() < case.after_lines:
         time.sleep(0.02)
-    time.sleep(moment.delay_s)
+    time.sleep(case.delay_s)
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -72,31 +72,9 @@ class Run:
             start_new_session=start_new_session,
         )
 
-    def finish(self, process: "subprocess.Popen[str]") -> Ended:
-        """Wait for a call's end.
-
-        Raises:
-            AssertionError: it hangs, or leaves processes or files of its cluster behind.
-        """
-        begun = time.monotonic()
-        try:
-            output, _ = process.communicate(timeout=HANG_S)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"hangs: no end within {HANG_S} s") from None
-        finally:
-            process.kill()
-        seconds = time.monotonic() - begun
-        left = processes_left(process.pid)
-        assert not left, f"processes are left: {left}"
-        # A killed process cannot clean up; the next start does.
-        killed = process.returncode == -signal.SIGKILL
-        folders = folders_of(f"{process.pid}-")
-        assert killed or not folders, f"files are left: {folders}"
-        return Ended(process.returncode, output, seconds)
-
     def train(self, *more: str, **environment: str) -> Ended:
         """Call the command and wait for its end."""
-        return self.finish(self.start(*more, **environment))  # type: ignore[arg-type]
+        return finish(self.start(*more, **environment))  # type: ignore[arg-type]
 
     def lines(self) -> int:
         """Lines of ``metrics.jsonl``; 0 without the file."""
@@ -108,9 +86,8 @@ class Run:
 
     def result(self) -> tuple[list[str], bytes]:
         """The recorded steps without timings, and the actor's last weights."""
-        lines = self.metrics.read_text(encoding="utf-8").splitlines()
         weights = self.directory / "checkpoints" / "global_step_4" / "actor" / "model.safetensors"
-        return [json.dumps(strip_timings(json.loads(line))) for line in lines], weights.read_bytes()
+        return recorded(self.directory), weights.read_bytes()
 
     def damaged_checkpoints(self) -> list[str]:
         """Damaged checkpoints; there must be none, whatever happened."""
@@ -118,7 +95,43 @@ class Run:
         return [f"{path.name}: {damage}" for path in found if (damage := find_damage(path))]
 
 
-def processes_left(pid: int, patience_s: float = 90.0) -> list[str]:
+def recorded(directory: Path) -> list[str]:
+    """The recorded steps of a run without timings, as text: equal means equal to the digit."""
+    lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.dumps(strip_timings(json.loads(line))) for line in lines]
+
+
+def output_of(process: "subprocess.Popen[str]", hang_s: float = HANG_S) -> str:
+    """What a call says until its end; AssertionError where it hangs."""
+    try:
+        return process.communicate(timeout=hang_s)[0]
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"hangs: no end within {hang_s} s") from None
+    finally:
+        process.kill()
+
+
+def finish(
+    process: "subprocess.Popen[str]", hang_s: float = HANG_S, patience_s: float = 90.0
+) -> Ended:
+    """Wait for the end of a call of ``refblend train``.
+
+    Raises:
+        AssertionError: it hangs, or leaves processes or files of its cluster behind.
+    """
+    begun = time.monotonic()
+    output = output_of(process, hang_s)
+    seconds = time.monotonic() - begun
+    left = processes_left(process.pid, patience_s)
+    assert not left, f"processes are left: {left}\n{output}"
+    # A killed process cannot clean up; the next start does.
+    killed = process.returncode == -signal.SIGKILL
+    folders = folders_of(f"{process.pid}-")
+    assert killed or not folders, f"files are left: {folders}\n{output}"
+    return Ended(process.returncode, output, seconds)
+
+
+def processes_left(pid: int, patience_s: float) -> list[str]:
     """Processes of the private cluster of the command ``pid`` that do not end on their own.
 
     Ray's agents of a killed raylet first tell the head service, and where that has died too they

@@ -1,6 +1,5 @@
 """Interrupt Snakemake itself while it trains one arm of the smoke study; the next call resumes."""
 
-import json
 import os
 import shutil
 import signal
@@ -12,9 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from chaos.runs import HANG_S, ROOT, STOP_S
+from chaos.runs import ROOT, STOP_S, output_of, recorded
 from refblend.lifecycle.supervision import SUPERVISOR
-from refblend.trainer.tracking import strip_timings
 
 MARKER = "runs/smoke/linear/1.trained.json"
 RUN = Path("runs/smoke/linear/seed_1")
@@ -71,7 +69,8 @@ def snakemake_case(signal_name: str, delay_s: float, workdir: Path) -> str:
         assert _finish(_start(workdir)) == 0, log.read_text()[-2000:]
         outcome = "resumed"
     assert "Traceback" not in log.read_text(), log.read_text()[-3000:]
-    assert _metrics(workdir) == _metrics(reference), "the metrics differ from the undisturbed run's"
+    same = recorded(workdir / RUN) == recorded(reference / RUN)
+    assert same, "the metrics differ from the undisturbed run's"
     return outcome
 
 
@@ -86,7 +85,7 @@ def _project(folder: Path) -> None:
     (folder / "profiles").symlink_to("workflow/profiles")
 
 
-def _start(folder: Path) -> "subprocess.Popen[bytes]":
+def _start(folder: Path) -> "subprocess.Popen[str]":
     """Call Snakemake; its output goes to a file, since orphans would hold a pipe open."""
     arguments = [MARKER, "--config", "scale=smoke", "--cores", "1", "--allowed-rules", "train"]
     with open(folder / "calls.log", "ab") as log:
@@ -96,35 +95,28 @@ def _start(folder: Path) -> "subprocess.Popen[bytes]":
             env=os.environ | {"PYTHONPATH": str(folder / "src")},
             stdout=log,
             stderr=subprocess.STDOUT,
+            text=True,
         )
 
 
-def _finish(process: "subprocess.Popen[bytes]") -> int:
-    try:
-        return process.wait(HANG_S)
-    except subprocess.TimeoutExpired:
-        raise AssertionError(f"hangs: no end within {HANG_S} s") from None
-    finally:
-        process.kill()
+def _finish(process: "subprocess.Popen[str]") -> int:
+    output_of(process)
+    return process.returncode
 
 
 def _wait_for_jobs(folder: Path) -> None:
     """Jobs of a Snakemake that has ended end on their own."""
     deadline = time.monotonic() + STOP_S + 15
-    while left := _jobs(folder):
+    while left := jobs_of(folder):
         assert time.monotonic() < deadline, f"processes are left: {left}"
         time.sleep(0.5)
 
 
-def _jobs(folder: Path) -> list[int]:
-    found = []
-    for process in psutil.process_iter(["environ", "status"]):
-        project = (process.info["environ"] or {}).get(SUPERVISOR, "").partition(":")[2]
-        if process.info["status"] != psutil.STATUS_ZOMBIE and project == str(folder):
-            found.append(process.pid)
-    return found
-
-
-def _metrics(folder: Path) -> list[str]:
-    lines = (folder / RUN / "metrics.jsonl").read_text().splitlines()
-    return [json.dumps(strip_timings(json.loads(line))) for line in lines]
+def jobs_of(folder: Path) -> list[psutil.Process]:
+    """Living processes of the jobs of a project."""
+    return [
+        process
+        for process in psutil.process_iter(["environ", "status"])
+        if (process.info["environ"] or {}).get(SUPERVISOR, "").partition(":")[2] == str(folder)
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]

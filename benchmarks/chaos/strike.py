@@ -11,7 +11,7 @@ import psutil
 
 from chaos import directory as directory_cases
 from chaos.plan import TARGETS, Injection
-from chaos.runs import DEADLINE_S, STOP_S, Ended, Run
+from chaos.runs import DEADLINE_S, STOP_S, Ended, Run, finish
 from chaos.snakemake_case import snakemake_case
 
 Result = tuple[list[str], bytes]
@@ -37,47 +37,36 @@ def strike(case: Injection, directory: Path, expected: Result) -> dict[str, Any]
         return {"outcome": snakemake_case(case.signal, delay_s, directory.parent / "project")}
     run = Run(directory)
     if case.target in directory_cases.CASES:
-        return _directory_case(case, run, expected, directory.parents[1] / "undisturbed")
-    process = run.start()
-    hit = _hit(case, process, run)
-    ended = run.finish(process)
-    record: dict[str, Any] = {"status": ended.status, "seconds": round(ended.seconds, 1)}
+        undisturbed = directory.parents[1] / "undisturbed" / directory.name
+        outcome = directory_cases.CASES[case.target](run, case, undisturbed)
+        record: dict[str, Any] = {"outcome": outcome}
+    else:
+        record = _struck(case, run)
     damaged = run.damaged_checkpoints()
     assert not damaged, damaged
-    if ended.status == 0:
-        record["outcome"] = "went on" if hit else "too late"
-    else:
-        record["message"] = _check_stop(case, ended)
+    if record.get("status") != 0:
         again = run.train()
         assert again.status == 0, f"the next call ends with {again.status}: {again.output[-1500:]}"
-        record["outcome"] = "resumed"
     metrics, weights = run.result()
     assert metrics == expected[0], "the metrics differ from the undisturbed run's"
     assert weights == expected[1], "the weights differ from the undisturbed run's"
     return record
 
 
-def _directory_case(
-    case: Injection, run: Run, expected: Result, undisturbed: Path
-) -> dict[str, Any]:
-    """A case of :mod:`chaos.directory`; afterwards the run's own command finishes it."""
-    moment = directory_cases.Moment(case.after_lines, case.delay_s)
-    outcome = directory_cases.CASES[case.target](run, moment, undisturbed / run.directory.name)
-    damaged = run.damaged_checkpoints()
-    assert not damaged, damaged
-    again = run.train()
-    assert again.status == 0, f"the next call ends with {again.status}: {again.output[-1500:]}"
-    metrics, weights = run.result()
-    assert metrics == expected[0], "the metrics differ from the undisturbed run's"
-    assert weights == expected[1], "the weights differ from the undisturbed run's"
-    return {"outcome": outcome}
+def _struck(case: Injection, run: Run) -> dict[str, Any]:
+    """Send the signal to a process of the run; how its command ended."""
+    process = run.start()
+    hit = _hit(case, process, run)
+    ended = finish(process)
+    record: dict[str, Any] = {"status": ended.status, "seconds": round(ended.seconds, 1)}
+    if ended.status == 0:
+        return record | {"outcome": "went on" if hit else "too late"}
+    return record | {"outcome": "resumed", "message": _check_stop(case, ended)}
 
 
 def _hit(case: Injection, process: "subprocess.Popen[str]", run: Run) -> bool:
     """Wait and send the signal; return whether the target was there to receive it."""
-    while process.poll() is None and run.lines() < case.after_lines:
-        time.sleep(0.02)
-    time.sleep(case.delay_s)
+    directory_cases.wait(run, process, case)
     number = getattr(signal, case.signal)
     with contextlib.suppress(psutil.NoSuchProcess):
         command = psutil.Process(process.pid)

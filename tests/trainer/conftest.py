@@ -11,23 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
-from chaos.runs import processes_left
+from chaos.runs import Ended, finish, recorded
 
 from refblend.config.loading import merge
-from refblend.lifecycle.folders import folders_of
-from refblend.trainer.tracking import strip_timings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TIMEOUT_S = 900
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a call of ``refblend train`` ended."""
-
-    status: int
-    output: str
 
 
 @dataclass
@@ -78,25 +68,15 @@ class Run:
 
     def finish(self, process: "subprocess.Popen[str]") -> Ended:
         """Wait for a call's end; nothing of its cluster may be left when it ends itself."""
-        try:
-            output, _ = process.communicate(timeout=TIMEOUT_S)
-        finally:
-            process.kill()
-        assert processes_left(process.pid, patience_s=30.0) == [], output
-        # A driver that is killed cannot remove its folder; the next start does.
-        killed = process.returncode < 0
-        folders = folders_of(f"{process.pid}-")
-        assert killed or not folders, output
-        return Ended(process.returncode, output)
+        return finish(process, TIMEOUT_S, patience_s=30.0)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The recorded steps without what depends on the clock."""
-        lines = (self.directory / "metrics.jsonl").read_text().splitlines()
-        return [strip_timings(json.loads(line)) for line in lines]
+        return [json.loads(line) for line in self.canonical_lines()]
 
     def canonical_lines(self) -> list[str]:
         """The same as text, so that equality means equal digits and equal order."""
-        return [json.dumps(record) for record in self.metrics()]
+        return recorded(self.directory)
 
     def assert_same(self, other: "Run", ignore: Collection[str] = ()) -> None:
         """Metrics (timings and ``ignore`` aside), responses and weights are another run's."""
