@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -128,3 +129,10 @@ def write_run(
 
 def write_lines(path: Path, records: list) -> None:
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def resource_row(arm: str, seed: int, **changed: Any) -> dict[str, Any]:
+    """A line of ``resources.csv``: a run that took 100 s and 1 Wh."""
+    row = {"arm": arm, "seed": str(seed), "status": "finished", "resumed": 0}
+    row |= {"wall_time_s": 100.0, "energy_kwh": 0.001, "kg_co2e": 0.0004, "peak_memory_gb": 3.0}
+    return row | changed

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from resource_tables import resource_row, resource_table
+from made_runs import resource_row
 
 from refblend.errors import StudyError
 from refblend.study.planning.costs import makespan, plan_study, read_resources
@@ -22,12 +22,13 @@ def grid_of(**seeds: int) -> pd.DataFrame:
 
 def hand_made_plan(slots: int, short: int = 0, long: int = 0) -> dict[str, float]:
     """Totals of two short runs of an hour and one of two hours that need so many GPUs."""
-    measured = resource_table(
+    measured = [
         resource_row("short", 1, wall_time_s=0.5 * HOUR, energy_kwh=0.05, peak_memory_gb=0.5),
         resource_row("short", 2, wall_time_s=1.5 * HOUR, energy_kwh=0.15, peak_memory_gb=1.0),
         resource_row("long", 1, wall_time_s=2 * HOUR, energy_kwh=0.6, peak_memory_gb=4.0),
-    )
-    return plan_study(grid_of(short=2, long=1), measured, {"short": short, "long": long}, slots)[1]
+    ]
+    gpus = {"short": short, "long": long}
+    return plan_study(grid_of(short=2, long=1), pd.DataFrame(measured), gpus, slots)[1]
 
 
 def test_totals_of_a_study_computed_by_hand() -> None:
@@ -51,7 +52,7 @@ def test_gpus_are_counted_by_run() -> None:
 
 
 def test_energy_needs_a_measurement_of_every_arm() -> None:
-    measured = resource_table(resource_row("a", 1), resource_row("b", 1, energy_kwh=math.nan))
+    measured = pd.DataFrame([resource_row("a", 1), resource_row("b", 1, energy_kwh=math.nan)])
     _, totals = plan_study(grid_of(a=1, b=1), measured, {"a": 0, "b": 0}, 1)
     assert math.isnan(totals["energy, kWh"])
     assert totals["emissions, kg CO2e"] == pytest.approx(0.0008)
@@ -61,7 +62,8 @@ def test_energy_needs_a_measurement_of_every_arm() -> None:
 
 def test_a_shared_run_is_planned_once() -> None:
     grid = pd.concat([grid_of(a=2), grid_of(a=2).assign(experiment="B")], ignore_index=True)
-    assert plan_study(grid, resource_table(resource_row("a", 1)), {"a": 0}, 1)[1]["runs"] == 2
+    measured = pd.DataFrame([resource_row("a", 1)])
+    assert plan_study(grid, measured, {"a": 0}, 1)[1]["runs"] == 2
 
 
 @settings(max_examples=40, deadline=None)
@@ -79,7 +81,7 @@ def read(tmp_path: Path, *tables: list[dict[str, Any]]) -> list[tuple[str, int, 
     """Arm, seed and seconds of what is read from tables of these rows."""
     paths = [tmp_path / f"{k}.csv" for k in range(len(tables))]
     for path, rows in zip(paths, tables, strict=True):
-        resource_table(*rows).to_csv(path, index=False)
+        pd.DataFrame(rows).to_csv(path, index=False)
     table = read_resources(paths)
     return list(zip(table.arm, table.seed, table.wall_time_s, strict=True))
 
