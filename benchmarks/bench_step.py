@@ -31,7 +31,7 @@ import torch
 from refblend.config import RefblendConfig, load_config
 from refblend.rollout.factory import start_rollout
 from refblend.rollout.vllm_engine import VllmEngine
-from refblend.scoring.generative import TOP_LOGPROBS, GenerativeJudge
+from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import start_judge
 from refblend.seeding import derive_seed
 from refblend.trainer.datasets import RunData, load_run_data
@@ -130,8 +130,6 @@ class BareEngines:
     """The run's engines, asked for its samples and scores by vLLM's own calls."""
 
     def __init__(self, config: RefblendConfig, steps: Sequence[int]) -> None:
-        from vllm.sampling_params import RequestOutputKind
-
         seed, path = config.trainer.seed, str(config.actor_rollout_ref.model.path)
         self.actor = cast("VllmEngine", start_rollout(config, path))
         self.judge = cast("GenerativeJudge", start_judge(config.algorithm.ref_quality_score, seed))
@@ -140,11 +138,6 @@ class BareEngines:
         self.steps = [StepInputs(config, data, self.judge, step) for step in steps]
         self.new_tokens = config.data.max_response_length
         self.ignore_eos = config.actor_rollout_ref.rollout.ignore_eos
-        self.bare_output: dict[str, Any] = {
-            "flat_logprobs": True,
-            "detokenize": False,
-            "output_kind": RequestOutputKind.FINAL_ONLY,
-        }
 
     def forget(self) -> None:
         """A step's weights and responses are new: the judge has cached only its shared prefix."""
@@ -155,6 +148,7 @@ class BareEngines:
     def generate(self, step: StepInputs, log_probs: bool = True) -> list[list[int]]:
         """The step's responses, with the log-probs of their tokens."""
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
         params = [
             SamplingParams(
@@ -164,7 +158,9 @@ class BareEngines:
                 stop_token_ids=[] if self.ignore_eos else self.actor._stop_ids,
                 ignore_eos=self.ignore_eos,
                 logprobs=0 if log_probs else None,
-                **self.bare_output,
+                flat_logprobs=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
             )
             for seed in step.seeds
         ]
@@ -176,18 +172,8 @@ class BareEngines:
         self._score(step.judged, log_probs)
 
     def _score(self, judged: Sequence[Any], log_probs: bool) -> None:
-        from vllm import SamplingParams
-        from vllm.sampling_params import StructuredOutputsParams
-
-        regex = self.judge.regex
-        params = SamplingParams(
-            temperature=0.0,
-            max_tokens=self.judge.config.scoring.max_new_tokens,
-            logprobs=TOP_LOGPROBS if log_probs else None,
-            stop_token_ids=self.asked._stop_ids,
-            structured_outputs=regex and StructuredOutputsParams(regex=regex),
-            **self.bare_output,
-        )
+        tokens = self.judge.config.scoring.max_new_tokens
+        params = common.judge_sampling(self.asked, tokens, self.judge.regex, log_probs)
         self.asked._llm.generate(judged, params, use_tqdm=False)
 
     def sequences(self, step: StepInputs) -> Sequences:

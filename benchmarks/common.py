@@ -37,8 +37,6 @@ from refblend.embedded.recipe import ArchitectureRecipe, DataRecipe, EmbeddedCon
 from refblend.files import write_json
 from refblend.provenance import Source, hardware, library_versions
 from refblend.scoring.templates import load_templates
-from refblend.seeding import derive_generator
-from refblend.workers.types import Sequences
 
 if TYPE_CHECKING:
     from refblend.rollout.vllm_engine import VllmEngine
@@ -52,8 +50,6 @@ CONFIGS = [ROOT / "params" / "ppo.yaml", ROOT / "params" / "scale" / "cpu.yaml"]
 _SCALE = load_config(CONFIGS, [])
 PROMPTS, GROUP = _SCALE.data.train_batch_size, _SCALE.actor_rollout_ref.rollout.n
 """Scale cpu: prompts per step, responses per prompt."""
-JUDGE_TOKENS = 28
-"""What a trained judge writes for one response; a random one writes until it is stopped."""
 
 _start_load = os.getloadavg()[0]
 
@@ -73,7 +69,7 @@ def make_model(directory: Path, tokenizer: Any, seed: int = 0, **shape: Any) -> 
 
 
 def prepare_data(folder: Path) -> None:
-    """Problems for the runs of :func:`run_overrides`, below ``folder``."""
+    """Problems for the runs of :func:`runs.overrides`, below ``folder``."""
     data = DataRecipe(train_rows=256, validation_rows=8, test_rows=8)
     write_splits(folder / "data", recipe_rows(EmbeddedConfig(data=data)))
 
@@ -104,46 +100,9 @@ def prepare_inputs(folder: Path) -> None:
     prepare_data(folder)
 
 
-def run_overrides(folder: Path, run: Path, steps: int) -> list[str]:
-    """A run of scale cpu on the data and models below ``folder``, without validation.
-
-    The judge is random, so any share of invalid scores is accepted; the reward is
-    :func:`length_reward.reward`, which a random actor can earn.
-    """
-    scoring = "algorithm.ref_quality_score.scoring"
-    data = folder / "data"
-    return [
-        f"data.train_files=[{data}/train.parquet]",
-        f"data.val_files=[{data}/validation.parquet]",
-        f"data.sanity_files=[{data}/sanity.parquet]",
-        f"actor_rollout_ref.model.path={folder}/actor",
-        f"{scoring}.model_path={folder}/judge",
-        f"{scoring}.max_new_tokens={JUDGE_TOKENS}",
-        f"{scoring}.max_invalid_rate=1.0",
-        "reward.custom_reward_function=length_reward:reward",
-        f"trainer.total_training_steps={steps}",
-        "trainer.val_before_train=false",
-        "trainer.test_freq=-1",
-        f"trainer.default_local_dir={run}",
-    ]
-
-
-def make_sequences(
-    vocab: int,
-    prompts: int = PROMPTS,
-    group: int = GROUP,
-    prompt_tokens: tuple[int, int] = (35, 56),
-    response_tokens: tuple[int, int] = (9, 46),
-) -> Sequences:
-    """Random tokens with lengths like those of scale cpu (means about 45 and 27)."""
-    rng = derive_generator(0, "bench")
-    drawn = [rng.integers(5, vocab, rng.integers(*prompt_tokens)).tolist() for _ in range(prompts)]
-    repeated = [p for p in drawn for _ in range(group)]
-    sizes = rng.integers(*response_tokens, len(repeated))
-    return Sequences(repeated, [rng.integers(5, vocab, size).tolist() for size in sizes])
-
-
-def judge_sampling(engine: "VllmEngine", new_tokens: int, regex: str | None = None) -> Any:
+def judge_sampling(
+    engine: "VllmEngine", new_tokens: int, regex: str | None, log_probs: bool = True
+) -> Any:
     """What the judge stage asks of vLLM by default in training, for the bare engine beside it."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -153,7 +112,7 @@ def judge_sampling(engine: "VllmEngine", new_tokens: int, regex: str | None = No
     return SamplingParams(
         temperature=0.0,
         max_tokens=new_tokens,
-        logprobs=TOP_LOGPROBS,
+        logprobs=TOP_LOGPROBS if log_probs else None,
         flat_logprobs=True,
         detokenize=False,
         stop_token_ids=engine._stop_ids,

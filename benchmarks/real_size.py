@@ -19,8 +19,7 @@ from refblend.config import load_config
 CONFIGS = [common.ROOT / "params" / "ppo.yaml", common.ROOT / "params" / "scale" / "smollm.yaml"]
 BASE = common.ROOT / "models" / "smollm" / "base"
 DATA = common.ROOT / "data" / "smollm"
-_SCALE = load_config(CONFIGS, [])
-PROMPTS, GROUP = _SCALE.data.train_batch_size, _SCALE.actor_rollout_ref.rollout.n
+GROUP = load_config(CONFIGS, []).actor_rollout_ref.rollout.n
 PRECISIONS = ("float32", "bfloat16")
 NEW_TOKENS = 26
 SMALL_PROMPTS = 2

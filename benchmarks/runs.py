@@ -13,6 +13,10 @@ from typing import Any
 import common
 import psutil
 
+from refblend.config.scoring import SCORING_KEY
+
+JUDGE_TOKENS = 28
+"""What a trained judge writes for one response; a random one writes until it is stopped."""
 WARM = 2
 """First steps that are left out: caches and lazy imports."""
 
@@ -23,15 +27,31 @@ def measured_steps(total: int) -> range:
 
 
 def overrides(folder: Path, steps: int, name: str = "run") -> list[str]:
-    """Settings of a measured run: the inputs below ``folder``, no checkpoints, all rollouts."""
+    """A run of scale cpu on the inputs below ``folder`` that saves nothing but its rollouts.
+
+    Nothing is validated. The judge is random, so any share of invalid scores is accepted; the
+    reward is :func:`length_reward.reward`, which a random actor can earn.
+    """
+    data = folder / "data"
     return [
-        *common.run_overrides(folder, folder / name, steps),
+        f"data.train_files=[{data}/train.parquet]",
+        f"data.val_files=[{data}/validation.parquet]",
+        f"data.sanity_files=[{data}/sanity.parquet]",
+        f"actor_rollout_ref.model.path={folder}/actor",
+        f"{SCORING_KEY}.model_path={folder}/judge",
+        f"{SCORING_KEY}.max_new_tokens={JUDGE_TOKENS}",
+        f"{SCORING_KEY}.max_invalid_rate=1.0",
+        f"{SCORING_KEY}.overlap=false",
+        "reward.custom_reward_function=length_reward:reward",
+        f"trainer.total_training_steps={steps}",
+        "trainer.val_before_train=false",
+        "trainer.test_freq=-1",
+        f"trainer.default_local_dir={folder / name}",
         "actor_rollout_ref.actor.optim.lr=0",
         "trainer.save_freq=0",
         "trainer.rollout_dump_freq=1",
         "trainer.energy=false",
         "trainer.logger=[]",
-        "algorithm.ref_quality_score.scoring.overlap=false",
     ]
 
 
