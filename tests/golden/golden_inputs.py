@@ -5,7 +5,7 @@ A golden must move only with the code that it watches, so its inputs come from t
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,42 @@ def hash_of_weights(model: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def byte_level_bpe(
+    corpus: Sequence[str],
+    size: int,
+    max_length: int,
+    chat: bool,
+    more: Sequence[str] = (),
+    individual_digits: bool = True,
+) -> Any:
+    """A tokenizer with ChatML's special tokens and ``more``; with its template where ``chat``."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    digits = pre_tokenizers.Digits(individual_digits=individual_digits)
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(False)])
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>", *more],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(corpus, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>", *more],
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+    )
+    if chat:
+        fast.chat_template = CHATML
+    return fast
+
+
 class Inputs:
     """Everything is made when a case first asks for it, below ``folder``."""
 
@@ -71,31 +107,7 @@ class Inputs:
     @cached_property
     def tokenizer(self) -> Any:
         """A byte-level BPE of about 300 entries with ChatML."""
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-        from transformers import PreTrainedTokenizerFast
-
-        bpe = Tokenizer(models.BPE())
-        bpe.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
-        )
-        bpe.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            vocab_size=320,
-            special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-            show_progress=False,
-        )
-        bpe.train_from_iterator(CORPUS, trainer)
-        fast = PreTrainedTokenizerFast(
-            tokenizer_object=bpe,
-            pad_token="<|endoftext|>",
-            eos_token="<|im_end|>",
-            additional_special_tokens=["<|im_start|>"],
-            model_max_length=1024,
-            clean_up_tokenization_spaces=False,
-        )
-        fast.chat_template = CHATML
-        return fast
+        return byte_level_bpe(CORPUS, 320, max_length=1024, chat=True)
 
     @cached_property
     def tokenizer_dir(self) -> Path:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from fault_server import Endpoint
+from golden_inputs import CHATML, byte_level_bpe
 from tokenizers import (
     Tokenizer,
     decoders,
@@ -19,10 +20,6 @@ from transformers import PreTrainedTokenizerFast
 from refblend.rollout.base import Generation, GenerationRequest
 from refblend.scoring.templates import ScoringTemplates, load_templates
 
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 CORPUS = [
     "Rate the answer.\nAnswer: [[6+3=9.\n#### 9]]\nQuestion: [[Tom has 6 eggs.]]",
     "Work it out. End with one \\box{x}.",
@@ -31,34 +28,8 @@ CORPUS = [
 ] * 4
 
 
-def train(chat: bool, individual_digits: bool = True, bos: bool = False) -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.BPE())
-    steps = [pre_tokenizers.Digits(individual_digits=individual_digits)]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [*steps, pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "[CLS]"]
-    tokenizer.train_from_iterator(
-        CORPUS,
-        trainers.BpeTrainer(
-            vocab_size=420,
-            special_tokens=special,
-            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-            show_progress=False,
-        ),
-    )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<|endoftext|>",
-        eos_token="<|im_end|>",
-        additional_special_tokens=["<|im_start|>", "<tool_call>", "[CLS]"],
-        model_max_length=2048,
-        clean_up_tokenization_spaces=False,
-    )
-    if chat:
-        fast.chat_template = CHATML
-    return fast
+def train(chat: bool, individual_digits: bool = True) -> PreTrainedTokenizerFast:
+    return byte_level_bpe(CORPUS, 420, 2048, chat, ["<tool_call>", "[CLS]"], individual_digits)
 
 
 @pytest.fixture(scope="session")
