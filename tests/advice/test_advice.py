@@ -1,7 +1,11 @@
 """The advice as a whole: what it recommends, reads, refuses and writes."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +20,14 @@ from refblend.cli.main import app
 from refblend.errors import DataError
 
 UNBLENDED = Blend(0.0)
+
+
+def advised(tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str]:
+    """What the command reports and prints."""
+    report = tmp_path / "report.json"
+    result = CliRunner().invoke(app, ["advise", *arguments, "--report", str(report)])
+    assert result.exit_code == 0, result.output
+    return json.loads(report.read_text()), result.output
 
 
 def test_a_noisy_rule_and_a_good_judge_ask_for_a_blend():
@@ -46,9 +58,10 @@ def gains_by_hand(frame: pd.DataFrame, seed: int) -> np.ndarray:
     """Gain of each w > 0, terminal and in all groups, on 500 redrawn sets of prompts; (500, 20)."""
     sums = []  # by prompt: Σ A·a and ΣA² of each w, and Σa²
     for _, group in frame.groupby("prompt_id"):
-        right = (group.truth - group.truth.mean()).to_numpy()
-        mixed = [(1 - w) * group.reward + w * group.judge_score for w in np.arange(21) / 20]
-        own = np.array([((r - r.mean()) / (r.std() + 1e-6)).to_numpy() for r in mixed])
+        truth, reward, score = group[["truth", "reward", "judge_score"]].to_numpy().T
+        right = truth - truth.mean()
+        mixed = [(1 - w) * reward + w * score for w in np.arange(21) / 20]
+        own = np.array([(r - r.mean()) / (r.std(ddof=1) + 1e-6) for r in mixed])
         sums.append((own @ right, (own**2).sum(1), (right**2).sum()))
     cross, own, truth = (np.array(part) for part in zip(*sums, strict=True))
     drawn = np.random.default_rng(seed).integers(len(truth), size=(500, len(truth)))
@@ -140,13 +153,18 @@ FORMATS = {
 }
 
 
+def as_written(frame: pd.DataFrame, trainer: str) -> pd.DataFrame:
+    """The rollouts with a trainer's columns."""
+    names = FORMATS[trainer]
+    own = dict.fromkeys(names.keys() - {*frame, "response"}, 0.0)
+    return frame.assign(response="x", **own).rename(columns=names)
+
+
 @pytest.mark.parametrize("trainer", FORMATS)
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
 def test_rollouts_of_every_trainer_are_read(tmp_path, trainer, suffix):
-    frame = rollouts(20).assign(response="x")
-    names = FORMATS[trainer]
-    own = {column: 0.0 for column in names if column not in frame}
-    kept = frame.assign(**own).rename(columns=names)
+    frame = rollouts(20)
+    kept = as_written(frame, trainer)
     first, second = kept.iloc[:80], kept.iloc[80:]
     for number, part in enumerate((first, second)):
         path = tmp_path / f"{number}{suffix}"
@@ -159,11 +177,8 @@ def test_rollouts_of_every_trainer_are_read(tmp_path, trainer, suffix):
     found = read_rollouts(tmp_path)
     assert found.own == (trainer == "refblend")
     expected, advice = refblend.advise(frame), refblend.advise(found.frame)
-    assert (advice.responses, advice.prompts, advice.labelled_prompts) == (
-        160,
-        20,
-        expected.labelled_prompts,
-    )
+    assert (advice.responses, advice.prompts) == (160, 20)
+    assert advice.labelled_prompts == expected.labelled_prompts
     assert advice.curves[0].alignment == pytest.approx(expected.curves[0].alignment)
 
 
@@ -197,38 +212,27 @@ def test_a_cell_that_is_no_number_is_named(tmp_path):
 def test_the_command_prints_and_writes(tmp_path):
     path = tmp_path / "rollouts.csv"
     rollouts(40).to_csv(path, index=False)
-    outputs = ["--figure", str(tmp_path / "f.svg"), "--report", str(tmp_path / "r.json")]
-    result = CliRunner().invoke(app, ["advise", str(path), *outputs])
-    assert result.exit_code == 0, result.output
+    report, printed = advised(tmp_path, str(path), "--figure", str(tmp_path / "f.svg"))
     assert (tmp_path / "f.svg").read_text().startswith("<?xml")
-    report = json.loads((tmp_path / "r.json").read_text())
-    assert report["sentence"] in result.output
+    assert report["sentence"] in printed
     assert pd.DataFrame(report["curves"][0]).shape[0] == 21
 
 
 @pytest.mark.parametrize("trainer", FORMATS)
 def test_only_refblends_own_trainer_is_offered_a_blend_in_mixed_groups(tmp_path, trainer):
-    path, report = tmp_path / "rollouts.csv", tmp_path / "r.json"
-    names = FORMATS[trainer]
-    frame = rollouts(40).assign(response="x")
-    own = {column: 0.0 for column in names if column not in frame}
-    frame.assign(**own).rename(columns=names).to_csv(path, index=False)
-    result = CliRunner().invoke(app, ["advise", str(path), "--report", str(report)])
-    assert result.exit_code == 0, result.output
-    groups = {curve["groups"] for curve in json.loads(report.read_text())["curves"]}
+    path = tmp_path / "rollouts.csv"
+    as_written(rollouts(40), trainer).to_csv(path, index=False)
+    report, _ = advised(tmp_path, str(path))
+    groups = {curve["groups"] for curve in report["curves"]}
     assert groups == ({"all", "mixed"} if trainer == "refblend" else {"all"})
 
 
 @pytest.mark.parametrize(("option", "by_std"), [([], True), (["--no-norm-by-std"], False)])
 def test_the_command_is_told_how_the_trainer_normalises(tmp_path, option, by_std):
-    path, report = tmp_path / "rollouts.csv", tmp_path / "r.json"
-    frame = rollouts(30)
+    path, frame = tmp_path / "rollouts.csv", rollouts(30)
     frame.to_csv(path, index=False)
-    result = CliRunner().invoke(app, ["advise", str(path), "--report", str(report), *option])
-    assert result.exit_code == 0, result.output
-    assert json.loads(report.read_text())["unblended"] == pytest.approx(
-        slow_alignment(frame, UNBLENDED, by_std)
-    )
+    report, _ = advised(tmp_path, str(path), *option)
+    assert report["unblended"] == pytest.approx(slow_alignment(frame, UNBLENDED, by_std))
 
 
 def test_a_prompt_that_comes_back_is_no_new_prompt_for_the_intervals(tmp_path):
@@ -243,7 +247,7 @@ def test_a_prompt_that_comes_back_is_no_new_prompt_for_the_intervals(tmp_path):
 
 
 def test_a_run_is_read_at_its_first_step_or_at_those_that_are_named(tmp_path):
-    run, report = tmp_path / "run", tmp_path / "r.json"
+    run = tmp_path / "run"
     (run / "rollouts").mkdir(parents=True)
     parts = {step: rollouts(20, seed=step).assign(step=step, sample=0) for step in (5, 10, 15)}
     for step, part in parts.items():
@@ -252,10 +256,7 @@ def test_a_run_is_read_at_its_first_step_or_at_those_that_are_named(tmp_path):
         part.rename(columns=names).to_json(file, orient="records", lines=True)
 
     def told(*option: str) -> tuple[int, int, float]:
-        arguments = ["advise", str(run), "--report", str(report), *option]
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, result.output
-        found = json.loads(report.read_text())
+        found, _ = advised(tmp_path, str(run), *option)
         return found["responses"], found["prompts"], pytest.approx(found["unblended"])
 
     def expected(*steps: int) -> tuple[int, int, float]:
@@ -281,22 +282,15 @@ def test_a_run_is_read_at_its_first_step_or_at_those_that_are_named(tmp_path):
 def test_sampled_rollouts_are_normalised_as_the_configuration_says(
     tmp_path, monkeypatch, setting, by_std
 ):
-    frame, report = rollouts(30), tmp_path / "r.json"
+    frame = rollouts(30)
     monkeypatch.setattr("refblend.advice.sampling.sample_rollouts", lambda *_: frame)
     monkeypatch.setattr("refblend.runtime.configure_process", lambda: None)
     given = ["--model", "actor", "--judge", "judge", "--data", "prompts.parquet"]
-    arguments = ["advise", *given, "--set", f"algorithm.{setting}", "--report", str(report)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert json.loads(report.read_text())["unblended"] == pytest.approx(
-        slow_alignment(frame, UNBLENDED, by_std)
-    )
+    report, _ = advised(tmp_path, *given, "--set", f"algorithm.{setting}")
+    assert report["unblended"] == pytest.approx(slow_alignment(frame, UNBLENDED, by_std))
 
 
 def test_neither_ray_nor_vllm_is_needed(tmp_path):
-    import subprocess
-    import sys
-
     code = (
         "import sys; sys.modules['ray'] = sys.modules['vllm'] = None\n"
         "import pandas as pd, refblend\n"
