@@ -225,6 +225,10 @@ def test_the_key_comes_from_the_environment(endpoint, monkeypatch) -> None:
     [
         ({"kind": "http"}, r"http\.base_url is needed by kind=http"),
         ({"kind": "http", "num_gpus": 0.2}, "num_gpus=0.2, but with kind=http .*: set num_gpus=0"),
+        (
+            {"kind": "http", "num_engines": 2, "http": {"base_url": "http://a/v1", "model": "m"}},
+            "num_engines=2, but with kind=http",
+        ),
         ({"kind": "http", "http": {"base_url": "http://a/v1"}}, r"http\.model is needed"),
         ({"kind": "http", "http": {"base_url": "localhost:8000", "model": "m"}}, "web address"),
         ({"kind": "http", "http": {"base_url": "http://u:p@a/v1", "model": "m"}}, "password"),

@@ -1,8 +1,8 @@
 """A judge's endpoint that goes wrong in the ways of the field; see ``fault_server.FAULTS``."""
 
 import logging
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -40,17 +40,13 @@ def test_a_process_has_one_limiter_and_one_client(endpoint: Endpoint) -> None:
     endpoint.answer = answer
     settings = config(endpoint.url, {"concurrency": 2})
     judges = [start_judge(settings), start_judge(settings)]
-    results: list[JudgeResult] = []
 
-    def work(number: int) -> None:
-        results.extend(judges[number % 2].score(["q"], [f"a{number}"]))
+    def valid(number: int) -> bool:
+        (result,) = judges[number % 2].score(["q"], [f"a{number}"])
+        return result.valid
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(24)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [result.valid for result in results] == [True] * 24
+    with ThreadPoolExecutor(24) as pool:
+        assert list(pool.map(valid, range(24))) == [True] * 24
     assert endpoint.most_busy == 2
     assert endpoint.connections == 2
 

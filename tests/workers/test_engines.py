@@ -4,7 +4,6 @@ from typing import Any, cast
 
 import pytest
 
-from refblend.errors import ConfigError
 from refblend.rollout.base import Work
 from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
@@ -12,8 +11,6 @@ from refblend.workers import groups
 from refblend.workers.groups import Part, SplitCall, split
 from refblend.workers.restarts import RestartBudget, WorkerTimeoutError
 from refblend.workers.worker_set import WorkerSet
-
-JUDGE = "algorithm.ref_quality_score.scoring"
 
 
 class FakeFuture:
@@ -104,9 +101,3 @@ def test_statistics_of_engines_side_by_side():
     assert CallStats.merged([]) == CallStats()
     both = CallStats.merged([one, CallStats(2, 2, 5.0, 10, 6), CallStats(1, 0, 0.0, 0, 0)])
     assert both == CallStats(7, 5, 5.0, 40, 18)
-
-
-def test_an_endpoint_has_no_engines_of_ours(tiny_config):
-    http = (f"{JUDGE}.kind=http", f"{JUDGE}.http.base_url=http://h:1/v1", f"{JUDGE}.http.model=m")
-    with pytest.raises(ConfigError, match="num_engines=2, but with kind=http"):
-        tiny_config(*http, f"{JUDGE}.num_engines=2")
