@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from fuzz_support import content
 from made_runs import grid_of, write_run
 
 from refblend.embedded.pack import unpack_models
@@ -13,6 +14,7 @@ from refblend.study.design.spec import load_experiment
 from refblend.study.runs.checks import record_failure
 from refblend.study.runs.collect import (
     collect,
+    copy_quality,
     read_collected,
     refuse_mixed_models,
     used_models,
@@ -139,3 +141,14 @@ def test_the_committed_runs_started_from_the_kept_models(tmp_path) -> None:
     used = used_models(pd.read_csv(results / "runs.csv")).drop_duplicates("role")
     kept = hash_inputs([], [tmp_path / role for role in used.role]).models.values()
     assert [digest[:8] for digest in kept] == list(used.digest)
+
+
+def test_measurements_of_the_models_are_kept_with_their_times(tmp_path) -> None:
+    models, made, out = (tmp_path / name for name in ("models", "made", "results"))
+    measured, when = models / "quality/actor.json", made / "judge_weak.json"
+    for file in (measured, when):
+        file.parent.mkdir(parents=True)
+        file.write_text("1")
+    copy_quality(models, made, out)
+    kept = {"quality/actor.json": b"1", "quality/circumstances/judge_weak.json": b"1"}
+    assert content(out) == kept
