@@ -2,11 +2,14 @@
 
 import importlib.util
 import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+GIT = ("git", "-c", "user.name=test", "-c", "user.email=test@example.org")
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +30,18 @@ def project(tmp_path: Path) -> Path:
     kept.symlink_to(ROOT / kept.relative_to(tmp_path))
     (tmp_path / "profiles").symlink_to("workflow/profiles")
     return tmp_path
+
+
+@pytest.fixture
+def commit(project: Path) -> Callable[[], None]:
+    """Commits all of the project, which is under git and DVC as the checkout is."""
+    for name in (".gitignore", ".dvcignore"):
+        shutil.copy(ROOT / name, project)
+    shutil.copytree(ROOT / ".dvc", project / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp"))
+    subprocess.run([*GIT, "init", "-q"], cwd=project, check=True)
+
+    def commit_all() -> None:
+        for command in (["add", "."], ["commit", "-qm", "all"]):
+            subprocess.run([*GIT, *command], cwd=project, check=True)
+
+    return commit_all

@@ -1,9 +1,9 @@
 """The real ``dvc.yaml``: what it records, and that no command of DVC removes a file."""
 
 import os
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import yaml
 ROOT = Path(__file__).parents[2]
 PIPELINE: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 STAGES: dict[str, dict[str, Any]] = PIPELINE["stages"]
-GIT = ("git", "-c", "user.name=test", "-c", "user.email=test@example.org")
 
 
 def dvc(project: Path, *arguments: str, status: int = 0) -> str:
@@ -37,7 +36,7 @@ def dvc(project: Path, *arguments: str, status: int = 0) -> str:
 
 
 @pytest.fixture
-def tracked(project: Path) -> Path:
+def tracked(project: Path, commit: Callable[[], None]) -> Path:
     """A clone of the project whose stages write a word, and the metrics that are not there."""
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     for name, stage in pipeline["stages"].items():
@@ -48,19 +47,10 @@ def tracked(project: Path) -> Path:
             made = ["mkdir -p data/${scale}; echo rows > data/${scale}/train.parquet"]
         stage["cmd"] = "; ".join([f"echo {name} >> called.txt", *made])
     (project / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
-    for name in (".gitignore", ".dvcignore"):
-        shutil.copy(ROOT / name, project)
     with (project / ".gitignore").open("a") as stream:
         stream.write("called.txt\n/results\n")
-    subprocess.run([*GIT, "init", "-q"], cwd=project, check=True)
-    shutil.copytree(ROOT / ".dvc", project / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp"))
-    commit(project)
+    commit()
     return project
-
-
-def commit(project: Path) -> None:
-    for command in (["add", "."], ["commit", "-qm", "all"]):
-        subprocess.run([*GIT, *command], cwd=project, check=True)
 
 
 def called(project: Path) -> list[str]:
@@ -81,7 +71,7 @@ def test_every_stage_keeps_its_outputs_and_asks_snakemake_every_time() -> None:
         assert options == {"cache": False, "persist": True}, name
 
 
-def test_the_lock_records_the_last_call_and_demands_nothing(tracked: Path) -> None:
+def test_the_lock_records_the_last_call_and_demands_nothing(tracked, commit) -> None:
     """In a fresh clone dvc.lock is there and the runs are not; an edit needs no new dvc.lock."""
     for _ in range(2):
         dvc(tracked, "repro")
@@ -89,7 +79,7 @@ def test_the_lock_records_the_last_call_and_demands_nothing(tracked: Path) -> No
     told = dvc(tracked, "status")
     assert told.count("always changed") == len(STAGES)
     assert "changed deps" not in told
-    commit(tracked)
+    commit()
     lock = (tracked / "dvc.lock").read_text()
     changed = "algorithm.ref_quality_score.max_weight"
     dvc(tracked, "exp", "run", "run", "-S", f"params/ppo.yaml:{changed}=0.2")
