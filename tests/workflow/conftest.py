@@ -3,6 +3,7 @@
 import importlib.util
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +20,13 @@ def _workflow_extra() -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of the project without data, models, runs and results but for the packed models."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the project without data, models, runs and results but for the packed models.
+
+    A stand-in is called there in place of ``refblend``: a shell function is found before a program.
+    """
+    function = f'() {{ {sys.executable} {Path(__file__).with_name("fake_refblend.py")} "$@"; }}'
+    monkeypatch.setenv("BASH_FUNC_refblend%%", function)
     for name in ("params", "requirements", "workflow", "src"):
         ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore)

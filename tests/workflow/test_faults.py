@@ -12,7 +12,6 @@ import psutil
 import pytest
 from chaos.snakemake_case import jobs_of
 
-FAKE = Path(__file__).with_name("fake_refblend.py")
 ARMS = ("linear", "off")
 MARKERS = [f"runs/smoke/{arm}/1-2.trained.json" for arm in ARMS]
 SEEDS = sorted(f"{arm}/{seed}" for arm in ARMS for seed in (1, 2))
@@ -25,19 +24,15 @@ PATIENCE_S = 400
 def start(
     project: Path, *command: str, seconds: float = SECONDS, log: str = "call.log"
 ) -> "subprocess.Popen[str]":
-    """Start a command in the project with the stand-in as ``refblend``; its output goes to a file.
-
-    A pipe would be held open by orphans.
-    """
-    function = f'() {{ {sys.executable} {FAKE} "$@"; }}'
+    """Start a command in the project; its output goes to a file: orphans would hold a pipe open."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with open(project / log, "w") as stream:
         return subprocess.Popen(
             command,
             cwd=project,
             env=os.environ
-            | {"BASH_FUNC_refblend%%": function, "FAKE_SECONDS": str(seconds)}
-            | {"PATH": path, "SHELL": "/bin/bash", "GIT_CONFIG_GLOBAL": os.devnull},
+            | {"FAKE_SECONDS": str(seconds), "PATH": path, "SHELL": "/bin/bash"}
+            | {"GIT_CONFIG_GLOBAL": os.devnull},
             stdout=stream,
             stderr=subprocess.STDOUT,
             text=True,

@@ -21,17 +21,13 @@ from refblend.study.design.spec import experiments_of, load_experiment
 from refblend.study.design.workflow import config_schema
 
 ROOT = Path(__file__).parents[2]
-FAKE = Path(__file__).with_name("fake_refblend.py")
 
 
 def snakemake(project: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    # A shell function of this name is found before any program.
-    function = f'() {{ {sys.executable} {FAKE} "$@"; }}'
-    environment = os.environ | {"BASH_FUNC_refblend%%": function} | variables
     return subprocess.run(
         [sys.executable, "-m", "snakemake", *arguments],
         cwd=project,
-        env=environment,
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=900,
