@@ -290,7 +290,7 @@ def test_sampled_rollouts_are_normalised_as_the_configuration_says(
     assert report["unblended"] == pytest.approx(slow_alignment(frame, UNBLENDED, by_std))
 
 
-def test_neither_ray_nor_vllm_is_needed(tmp_path):
+def test_neither_ray_nor_vllm_is_needed():
     code = (
         "import sys; sys.modules['ray'] = sys.modules['vllm'] = None\n"
         "import pandas as pd, refblend\n"

@@ -47,7 +47,7 @@ def lock_of(project: Path) -> Path:
     return lock
 
 
-def test_a_job_ends_when_its_supervisor_is_killed(tmp_path):
+def test_a_job_ends_when_its_supervisor_is_killed():
     code = f"""
     import os, subprocess, sys, time
     variable = {{"REFBLEND_SUPERVISOR": f"{{os.getpid()}}:/somewhere"}}

@@ -43,7 +43,7 @@ def test_it_imports_nothing_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("column", ["estimate", "high", "p_adjusted", "p_equivalence", "verdict"])
-def test_a_changed_number_is_named(results: Path, column: str, tmp_path: Path) -> None:
+def test_a_changed_number_is_named(results: Path, column: str) -> None:
     table = pd.read_csv(results / "verdicts.csv", keep_default_na=False, na_values=[""])
     metrics = pd.read_parquet(results / "runs.parquet")
     grid = pd.read_csv(results / "grid.tsv", sep="\t")

@@ -304,7 +304,7 @@ def test_sigterm_while_ray_starts_is_ours(monkeypatch, address):
     [([], "stop"), ([], "length"), ([2], "stop")],
     ids=["nothing", "cut to nothing", "end token"],
 )
-def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(tiny_config, tmp_path, ids, reason):
+def test_a_batch_of_empty_responses_ends_the_run_with_a_remedy(tiny_config, ids, reason):
     class Workers:
         notify = staticmethod(print)
 

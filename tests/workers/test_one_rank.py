@@ -119,7 +119,7 @@ def test_frozen_weights_are_in_bfloat16_and_buffers_are_not(tiny_model_dir, grou
 
 
 def test_the_base_of_an_adapter_is_in_bfloat16_and_the_adapter_in_float32(
-    training_config, sequences, targets, plan, tmp_path, group
+    training_config, sequences, targets, plan, group
 ):
     """Log-probs are those of a base in float32, since FSDP2 computes in bfloat16 either way."""
     key = "actor_rollout_ref"

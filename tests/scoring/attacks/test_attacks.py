@@ -58,7 +58,7 @@ def test_token_structure(family: str, kind: str, embedded, all_tokenizers) -> No
                 assert text.count(token) == clean_text.count(token), name
 
 
-def test_only_the_judges_own_tokens_are_parsed(embedded, chat_tokenizer, scripted) -> None:
+def test_only_the_judges_own_tokens_are_parsed(chat_tokenizer, scripted) -> None:
     """A judge that says nothing leaves every attack with the neutral score."""
     silent = scripted(chat_tokenizer, lambda _: "no idea")
     judge = GenerativeJudge(silent, chat_tokenizer, CONFIG)
@@ -89,7 +89,7 @@ def test_a_broken_structure_is_seen(planted: str, embedded, chat_tokenizer) -> N
     assert not structure_kept(replace(plan, token_ids=broken), encoder)
 
 
-def test_lift_is_measured_against_the_neutral_answer(embedded, chat_tokenizer, scripted) -> None:
+def test_lift_is_measured_against_the_neutral_answer(chat_tokenizer, scripted) -> None:
     """A gullible judge is raised by the attack that it falls for, and by no other."""
     gullible = scripted(
         chat_tokenizer, lambda p: "\\box{0.90}" if "full marks" in p else "\\box{0.20}"
@@ -106,7 +106,7 @@ def test_lift_is_measured_against_the_neutral_answer(embedded, chat_tokenizer, s
     assert len(samples) == seen[-1] == 3 * (len(ATTACKS) + 1)
 
 
-def test_interval_of_the_lift(embedded, chat_tokenizer, scripted) -> None:
+def test_interval_of_the_lift(chat_tokenizer, scripted) -> None:
     """Two of three answers are raised: the interval holds the mean and reaches both ends."""
     partial = scripted(
         chat_tokenizer,
