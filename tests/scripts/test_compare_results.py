@@ -1,20 +1,19 @@
 """The comparison of two studies' tables."""
 
-import runpy
 from pathlib import Path
 
+import compare_results
 import pytest
 import typer
 from typer.testing import CliRunner
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare_results.py"
 TABLE = "arm,seed,accuracy,wall_time_s,note\noff,1,0.25,10,fine\nlinear,1,0.5,20,\n"
 
 
 def compare(*folders: Path) -> tuple[int, str]:
     """Calls the script: status and output."""
     app = typer.Typer()
-    app.command()(runpy.run_path(str(SCRIPT))["main"])
+    app.command()(compare_results.main)
     result = CliRunner().invoke(app, [str(folder) for folder in folders], env={"COLUMNS": "200"})
     return result.exit_code, result.output
 

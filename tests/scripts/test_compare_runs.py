@@ -1,18 +1,16 @@
 """The comparison of runs trained anew with a study's archive."""
 
 import json
-import runpy
 import shutil
 from pathlib import Path
 
+import compare_runs
 import pandas as pd
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from refblend.study.runs.collect import collect, write_collected
-
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "compare_runs.py"
 
 
 def write(folder: Path, accuracy: float) -> None:
@@ -40,7 +38,7 @@ def study(tmp_path: Path) -> Path:
 def compare(study: Path) -> tuple[int, str]:
     """Calls the script: status and output."""
     app = typer.Typer()
-    app.command()(runpy.run_path(str(SCRIPT))["main"])
+    app.command()(compare_runs.main)
     folders = [str(study / name / "cpu") for name in ("results", "runs")]
     result = CliRunner().invoke(app, folders, env={"COLUMNS": "200"})
     return result.exit_code, result.output
