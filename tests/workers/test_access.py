@@ -4,6 +4,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from ray._private.utils import check_version_info
 
 from refblend.errors import ResourceError
 from refblend.workers import cluster
@@ -55,6 +56,16 @@ def test_a_token_in_the_environment_is_enough(token, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "ab" * 32)
     cluster.require_token()
     assert not token.exists()
+
+
+def test_a_cluster_of_other_versions_is_named(monkeypatch):
+    """As Ray itself compares them."""
+    theirs = {"ray_version": "2.9.0", "python_version": "3.9.1"}
+    monkeypatch.setattr(
+        cluster.ray, "init", lambda **_: check_version_info(theirs, "10.0.0.1:6379")
+    )
+    with pytest.raises(ResourceError, match=r"auto: Version mismatch.* Ray: 2\.9\.0"):
+        cluster._join("auto")
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *answers: tuple[bool, bool]) -> None:

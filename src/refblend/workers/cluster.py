@@ -173,7 +173,7 @@ def _keeping_sigterm() -> Iterator[None]:
 
 
 def _join(address: str) -> None:
-    """Connect to a cluster that runs; ResourceError if none answers."""
+    """Connect to a cluster that runs; ResourceError if none answers, or its versions are others."""
     if not is_loopback(address):
         require_token()
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -186,6 +186,13 @@ def _join(address: str) -> None:
         raise ResourceError(
             f"ray.address={address}: no cluster answers ({error})",
             "Start it, or set ray.address=null for a private one.",
+        ) from None
+    except RuntimeError as error:
+        said = " ".join(str(error).split())
+        if not said.startswith("Version mismatch"):
+            raise
+        raise ResourceError(
+            f"ray.address={address}: {said}", "Start the cluster from the environment of this run."
         ) from None
 
 
