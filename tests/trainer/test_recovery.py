@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from ray._private import ray_constants
 
 from refblend.trainer.checkpoint import find_damage
 
@@ -105,7 +106,9 @@ def test_an_existing_cluster_is_used_and_left_running(make_run, undisturbed):
     try:
         address, token = owner.stdout.readline().split()
         run = make_run(f"ray.address={address}")
-        run.complete(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token)
+        # Our cluster listens on loopback alone; on a machine with a network Ray would call another.
+        loopback = {ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0"}
+        run.complete(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=token, **loopback)
         owner.stdin.write("\n")
         owner.stdin.flush()
         assert owner.stdout.readline().strip() == "free"

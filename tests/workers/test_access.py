@@ -1,5 +1,6 @@
 """A cluster of several machines is used with a token or not at all."""
 
+import socket
 import stat
 from pathlib import Path
 
@@ -56,6 +57,15 @@ def test_a_token_in_the_environment_is_enough(token, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "ab" * 32)
     cluster.require_token()
     assert not token.exists()
+
+
+def test_a_cluster_that_listens_on_loopback_alone_is_not_waited_for(monkeypatch):
+    """In place of loopback Ray calls the node's address, and would try it for many minutes."""
+    monkeypatch.setattr(cluster.services, "resolve_ip_for_localhost", lambda host: "127.0.0.2")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ResourceError, match=r"no cluster answers at 127\.0\.0\.2"):
+            cluster._join(address)
 
 
 def test_a_cluster_of_other_versions_is_named(monkeypatch):

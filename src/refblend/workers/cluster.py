@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 import ray
-from ray._private import ray_constants
+from ray._private import ray_constants, services
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -177,14 +177,19 @@ def _join(address: str) -> None:
     if not is_loopback(address):
         require_token()
     host, _, port = address.removeprefix("ray://").rpartition(":")
+    host = host.strip("[]")
     try:
         if port.isdigit():  # Ray itself would try for minutes
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            if not address.startswith(
+                "ray://"
+            ):  # in place of loopback Ray calls the node's address
+                host = services.resolve_ip_for_localhost(host)
+            socket.create_connection((host, int(port)), timeout=10).close()
         with _keeping_sigterm():
             ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except OSError as error:
         raise ResourceError(
-            f"ray.address={address}: no cluster answers ({error})",
+            f"ray.address={address}: no cluster answers at {host or address} ({error})",
             "Start it, or set ray.address=null for a private one.",
         ) from None
     except RuntimeError as error:
