@@ -180,9 +180,7 @@ def _join(address: str) -> None:
     host = host.strip("[]")
     try:
         if port.isdigit():  # Ray itself would try for minutes
-            if not address.startswith(
-                "ray://"
-            ):  # in place of loopback Ray calls the node's address
+            if not address.startswith("ray://"):  # Ray calls the node's address, not loopback
                 host = services.resolve_ip_for_localhost(host)
             socket.create_connection((host, int(port)), timeout=10).close()
         with _keeping_sigterm():
