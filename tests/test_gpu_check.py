@@ -1,5 +1,6 @@
 """The check of one GPU, run on the CPU: the plain workers without Ray, vLLM and the like."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -90,6 +91,38 @@ def test_every_training_of_the_check_is_a_valid_configuration(monkeypatch, tiny_
     for settings in (*stages.trainings(devices=3).values(), stages.judge_alone(on_gpu=True)):
         assert settings is not None
         load_config([], [*files, *settings])
+
+
+def imported(module: str) -> set[str]:
+    """What a module imports when it is imported itself, packages above included."""
+    names = {module.rpartition(".")[0]}
+    place = ROOT / "src" / module.replace(".", "/")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    for node in ast.parse(file.read_text()).body if file.exists() else ():
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names - {""}
+
+
+def test_what_the_check_imports_is_there_on_a_bare_machine() -> None:
+    """All that it imports, but for what it calls only where Ray and vLLM are installed."""
+    files = sorted((ROOT / "src" / "refblend" / "gpu_check").glob("*.py"))
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    left = {n.module for n in nodes if isinstance(n, ast.ImportFrom)} - {"refblend.trainer.launch"}
+    left |= {"refblend.rollout.hf_engine"}
+    found: set[str] = set()
+    while left:
+        name = str(left.pop())
+        if name not in found and name.partition(".")[0] not in sys.stdlib_module_names:
+            found.add(name)
+            left |= imported(name) if name.startswith("refblend") else set()
+    ours = {name for name in found if name.startswith("refblend")}
+    assert len(ours) > 50
+    libraries = {name.partition(".")[0] for name in found - ours}
+    required = {"numpy", "pydantic_core", "yaml", "tokenizers", "safetensors"}  # by these five
+    assert libraries <= {"torch", "transformers", "pydantic", "pandas", "pyarrow"} | required
 
 
 class Sleeper:

@@ -92,6 +92,10 @@ def test_some_processor_has_values_of_every_version() -> None:
         ), f"{name} is not recorded in the versions of {store.NUMERICS}: scripts/golden.py --record"
 
 
+def test_every_purpose_that_a_case_names_exists() -> None:
+    assert {purpose for pinned in PURPOSES.values() for purpose in pinned} <= set(store.numerics())
+
+
 def test_the_cases_run_on_another_tree() -> None:
     """What a processor without stored values does, with two cheap cases."""
     names = ["reward_gsm8k", "bed"]

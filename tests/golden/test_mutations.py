@@ -188,3 +188,9 @@ def test_a_mistake_is_noticed(
     finally:
         path.write_text(text)
     assert "values" not in result or store.differences(unspoiled[name], result["values"])
+
+
+def test_every_package_that_computes_is_spoiled() -> None:
+    packages = {file.split("/")[0] for _, file, *_ in PLANTED}
+    assert packages == {"ppo", "rewards", "scoring", "rollout", "workers", "trainer", "embedded"}
+    assert len(PLANTED) >= 20

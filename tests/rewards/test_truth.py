@@ -1,6 +1,7 @@
 """Answers and what they deserve: ``truth.csv`` says why of each one."""
 
 import csv
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,3 +19,11 @@ def test_every_answer_gets_what_it_deserves(row: dict[str, str]) -> None:
     for method, score in zip(("strict", "flexible"), accuracies, strict=True):
         result = RuleReward(method)(row["data_source"], row["answer"], row["gold"])
         assert result == RewardResult(score, *accuracies)
+
+
+def test_the_table_is_large_and_has_both_verdicts_of_every_source() -> None:
+    assert len(ROWS) >= 150
+    assert len({(row["data_source"], row["gold"], row["answer"]) for row in ROWS}) == len(ROWS)
+    verdicts = Counter((row["data_source"], row["flexible"]) for row in ROWS)
+    assert min(verdicts.values()) >= 4
+    assert len(verdicts) == 6
