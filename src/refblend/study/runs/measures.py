@@ -97,9 +97,11 @@ def run_measures(collected: Collected) -> pd.DataFrame:
     for name, (metric, how) in REDUCED.items():
         part = series(later if how == "median" else metrics, metric)
         found[name] = part.groupby(RUN)["value"].agg(how)
+    curves = accuracy_by_step(metrics).groupby(RUN)
+    validated = {run: validation(curve) for run, curve in curves}
     rows = [
-        {"arm": arm, "seed": seed} | validation(run) | stability(run)
-        for (arm, seed), run in metrics.groupby(RUN)
+        {"arm": run[0], "seed": run[1]} | validated.get(run, {}) | stability(steps)
+        for run, steps in metrics.groupby(RUN)
     ]
     others = [name for name in MEASURES if name not in found]
     parts = [pd.DataFrame(found), pd.DataFrame(rows, columns=[*RUN, *others]).set_index(RUN)]
@@ -108,14 +110,11 @@ def run_measures(collected: Collected) -> pd.DataFrame:
     return table.astype({"arm": "str", "seed": "int64"})
 
 
-def validation(run: pd.DataFrame) -> dict[str, float]:
-    """A run's measures of the greedy validation accuracy.
+def validation(curve: pd.DataFrame) -> dict[str, float]:
+    """A run's measures of its validation accuracy, :func:`accuracy_by_step`.
 
     Without a validation before training there is no gain.
     """
-    curve = accuracy_by_step(run)
-    if curve.empty:
-        return {}
     steps, values = curve.step.to_numpy(), curve.value.to_numpy()
     third = np.append(steps[steps < steps[-1] / 3], steps[-1] / 3)
     return {
