@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refblend.errors import ConfigError, ResourceError
+from refblend.errors import CheckpointError, ConfigError, ResourceError
 from refblend.trainer.trackers import (
     COLUMNS,
     PACKAGES,
@@ -48,6 +48,14 @@ def test_every_tracker_is_closed(monkeypatch, tmp_path):
     with pytest.raises(ResourceError, match="refused failed: PermissionError: no key"):
         Trackers(["one", "refused"], context)
     assert closed == [False, False, True, True, True]
+
+
+def test_a_damaged_record_of_identities_is_named(monkeypatch, tmp_path):
+    """Not the tracker, which has no part in it."""
+    (tmp_path / "trackers.json").write_text("{torn")
+    monkeypatch.setitem(TRACKERS, "mine", lambda context: context.identity("mine"))
+    with pytest.raises(CheckpointError, match=r"trackers\.json cannot be read.*Remove it"):
+        Trackers(["mine"], TrackerContext(tmp_path, 3))
 
 
 def test_an_outage_of_a_service_names_the_tracker(monkeypatch, tmp_path):

@@ -208,7 +208,10 @@ def read_summary(path: Path) -> dict[str, Any]:
     """``summary.json`` of a run; empty if there is none, or if it is damaged, with a warning."""
     file = path / "summary.json"
     try:
-        return read_object(file) if file.exists() else {}
+        summary = read_object(file) if file.exists() else {}
+        if summary and "status" not in summary:
+            raise ValueError("it has no status")
+        return summary
     except ValueError as error:
         logger.warning("%s is damaged (%s) and says nothing", file, error)
         return {}
@@ -279,7 +282,7 @@ def find_runs(root: Path) -> Iterator[FoundRun]:
         size = sum(p.stat().st_size for p in files)
         aside = (path / IDENTITY_NAME).is_file() and _ASIDE.fullmatch(path.name) is not None
         summary = read_summary(path)
-        status = str(summary.get("status", "finished" if summary else "incomplete"))
+        status = str(summary.get("status", "incomplete"))
         yield FoundRun(path, status, shorten(str(summary.get("reason") or ""), 200), size, aside)
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from refblend.documents import flatten, shorten
-from refblend.errors import ConfigError, RefblendError, ResourceError
-from refblend.files import read_object, write_json
+from refblend.errors import CheckpointError, ConfigError, RefblendError, ResourceError
+from refblend.files import read_record, write_json
 from refblend.lifecycle.faults import explain
 from refblend.trainer.console import TrainingProgress
 from refblend.trainer.tracking import Tracker
@@ -65,7 +65,10 @@ class TrackerContext:
     def identity(self, tracker: str, new: Callable[[], str] = lambda: uuid.uuid4().hex) -> str:
         """The run's name at a tracker, made by ``new`` and kept for resumed runs."""
         path = self.run_dir / "trackers.json"
-        known: dict[str, Any] = read_object(path) if path.exists() else {}
+        known: dict[str, Any] = {}
+        if path.exists():
+            remedy = "Remove it: every tracker then begins a new run."
+            known = read_record(path, CheckpointError, remedy)
         if tracker not in known:
             known[tracker] = new()
             write_json(path, known)

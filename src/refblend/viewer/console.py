@@ -56,7 +56,7 @@ def header(run: Run) -> list[str]:
     """What the run was and how it ended, in up to four lines."""
     summary, origin = run.summary, run.provenance
     last = int(run.metrics["step"].max()) if len(run.metrics) else 0
-    status = summary.get("status", "finished" if summary else "going on, or killed")
+    status = summary.get("status", "going on, or killed")
     parts = [f"{status}, step {last}"]
     totals, git = origin.get("totals") or {}, origin.get("git") or {}
     if totals.get("wall_time_s") is not None:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from refblend.cli.study import app
 from refblend.errors import StudyError
+from refblend.files import write_json
 from refblend.study.runs.checks import block_record, check_milestone, record_failure
 from refblend.study.runs.collect import Collected, collect, write_collected
 
@@ -56,11 +57,15 @@ def test_the_marker_names_status_and_identity_of_every_seed(tmp_path) -> None:
     assert block_record(runs) == {
         seed: {"status": "finished", "identity": "this run"} for seed in ("1", "2")
     }
-    (runs[1] / "summary.json").write_text('{"status": "stopped"}')
-    for _ in range(2):
+    summary = runs[1] / "summary.json"
+    for change in (
+        lambda: write_json(summary, {"status": "stopped"}),
+        lambda: write_json(summary, {"steps": 2}),
+        summary.unlink,
+    ):
+        change()
         with pytest.raises(StudyError, match="seed_2 has not ended"):
             block_record(runs)
-        (runs[1] / "summary.json").unlink(missing_ok=True)
 
 
 def test_the_command_checks_its_limits(tmp_path) -> None:

@@ -28,9 +28,10 @@ def test_the_last_checkpoint_is_evaluated(tmp_path) -> None:
 def test_a_failed_run_has_no_numbers(tmp_path) -> None:
     write_json(tmp_path / "summary.json", {"status": "failed"})
     assert list(evaluate_runs([tmp_path], "absent")) == [(tmp_path, {"status": "failed"})]
-    write_json(tmp_path / "summary.json", {"status": "stopped"})
-    with pytest.raises(StudyError, match="was stopped"):
-        list(evaluate_runs([tmp_path], "absent"))
+    for unfinished in ({"status": "stopped"}, {"steps": 20}):
+        write_json(tmp_path / "summary.json", unfinished)
+        with pytest.raises(StudyError, match="has not finished"):
+            list(evaluate_runs([tmp_path], "absent"))
 
 
 @pytest.fixture

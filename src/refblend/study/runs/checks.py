@@ -100,7 +100,7 @@ def block_record(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
             raise StudyError(f"{run} has not ended", "The next call resumes the run.")
         unconfirmed = (run / UNCONFIRMED_NAME).exists()
         record[run.name.removeprefix("seed_")] = {
-            "status": "failed" if unconfirmed else str(summary.get("status", "finished")),
+            "status": "failed" if unconfirmed else str(summary["status"]),
             "identity": read_identity(run),
         }
     return record

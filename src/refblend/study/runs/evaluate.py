@@ -55,12 +55,13 @@ def evaluate_runs(
     engine: RolloutEngine | None = None
     try:
         for number, run in enumerate(map(Path, runs)):
-            status = str(_record(run / "summary.json").get("status", "finished"))
+            status = _record(run / "summary.json").get("status")
             if status == "failed":
                 yield run, {"status": status}
                 continue
-            if status == "stopped":
-                raise StudyError(f"{run} was stopped", "Finish it with the same command as before.")
+            if status != "finished":
+                remedy = "Finish it with the same command as before."
+                raise StudyError(f"{run} has not finished", remedy)
             if (report := _earlier(run, data)) is not None:
                 yield run, report
                 continue

@@ -138,11 +138,11 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _outcome(directory: Path, values: pd.DataFrame) -> dict[str, Any]:
-    """Status and reason from summary.json, if it is there; without a status the run finished."""
+    """Status and reason from summary.json, if it is there."""
     summary = _read_object(directory / "summary.json")
     if not summary:
         return {}
-    status, reason = str(summary.get("status", "finished")), str(summary.get("reason") or "")
+    status, reason = str(summary.get("status")), str(summary.get("reason") or "")
     if status not in STATUSES:
         status, reason = "failed", f"unknown status {show(status)}"
     elif status == "finished" and values.empty:
