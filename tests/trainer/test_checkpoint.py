@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from refblend.errors import CheckpointError, DiskError
+from refblend.trainer import checkpoint
 from refblend.trainer.checkpoint import (
     CheckpointManager,
     CheckpointRef,
@@ -67,6 +68,16 @@ def test_a_damaged_best_is_skipped_and_a_good_one_stays(manager, caplog):
     assert "global_step_2 cannot be the best: size or checksum" in caplog.text
 
 
+def test_an_unchanged_best_is_not_read_again(manager, monkeypatch):
+    """The checkpoint of a large model takes minutes to hash."""
+    save(manager, 1, 0.5)
+    resumed = CheckpointManager(manager.root)
+    assert not resumed.lacks_best(0.4)
+    monkeypatch.setattr(checkpoint, "sha256_file", pytest.fail)
+    for each in (manager, resumed):
+        assert not each.lacks_best(0.4)
+
+
 def test_when_a_validation_is_the_best_so_far(manager):
     assert manager.lacks_best(0.0)
     assert not manager.lacks_best(None), "the step was not validated"
@@ -81,6 +92,7 @@ def flip_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+    os.utime(path, (1, 1))  # as no save can have stamped it, however coarse the clock
 
 
 def test_none_or_all_damaged_gives_none(manager):

@@ -21,8 +21,8 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,15 @@ def _entries(root: Path) -> set[str]:
     """Relative paths of all that a checkpoint holds, links too, but for folders and manifest."""
     held = (path for path in root.rglob("*") if path.is_symlink() or not path.is_dir())
     return {path.relative_to(root).as_posix() for path in held} - {MANIFEST_NAME}
+
+
+Stamps = dict[Path, tuple[int, int]]
+"""Size in bytes and time of the last change in ns of each file and folder."""
+
+
+def _stamps(root: Path) -> Stamps:
+    found = {path: path.lstat() for path in root.rglob("*")}
+    return {path: (each.st_size, each.st_mtime_ns) for path, each in found.items()}
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
@@ -151,6 +160,8 @@ class CheckpointManager:
     """Number of newest checkpoints to keep."""
     keep_best: bool = True
     """Keep also the checkpoint with the highest metric, of equal ones the earliest."""
+    _whole: dict[Path, Stamps] = field(default_factory=dict, compare=False, repr=False)
+    """Checkpoints that were written here, or that :meth:`best` has read and found whole."""
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint directory, complete or not, ascending."""
@@ -185,6 +196,7 @@ class CheckpointManager:
                     raise ValueError("write_state was not called for the staged checkpoint")
                 write_manifest(staged, step)
                 self._publish(staged, step)
+                self._whole[self.path(step)] = _stamps(self.path(step))  # hashed just now
                 write_text(self.root / LATEST_NAME, f"{step}\n")
                 fsync(self.root)
                 self._prune(step)
@@ -200,7 +212,7 @@ class CheckpointManager:
     def latest_valid(self) -> CheckpointRef | None:
         """The newest checkpoint whose files all match its manifest; damaged ones give a warning."""
         self.clean()
-        return self._first_whole(reversed(self.steps()), "is ignored")
+        return self._first_whole(reversed(self.steps()), "is ignored", find_damage)
 
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""
@@ -218,12 +230,25 @@ class CheckpointManager:
         """The whole checkpoint with the highest recorded metric; damaged ones give a warning."""
         metrics = {step: self._metric(step) for step in self.steps()}
         known = [(-metric, step) for step, metric in metrics.items() if metric is not None]
-        return self._first_whole((step for _, step in sorted(known)), "cannot be the best")
+        steps = (step for _, step in sorted(known))
+        return self._first_whole(steps, "cannot be the best", self._new_damage)
 
-    def _first_whole(self, steps: Iterable[int], complaint: str) -> CheckpointRef | None:
+    def _new_damage(self, path: Path) -> str | None:
+        """:func:`find_damage`, which reads large files only once while nobody touches them."""
+        stamps = _stamps(path)
+        if self._whole.get(path) == stamps:
+            return None
+        damage = find_damage(path)
+        if damage is None:
+            self._whole[path] = stamps
+        return damage
+
+    def _first_whole(
+        self, steps: Iterable[int], complaint: str, damage_of: Callable[[Path], str | None]
+    ) -> CheckpointRef | None:
         """The first checkpoint that is whole; a warning with the complaint for each before it."""
         for step in steps:
-            damage = find_damage(self.path(step))
+            damage = damage_of(self.path(step))
             if damage is None:
                 return CheckpointRef(step, self.path(step))
             logger.warning("checkpoint %s %s: %s", self.path(step), complaint, damage)
