@@ -213,6 +213,13 @@ def test_gae_with_a_critic_that_warms_up(make_run):
     assert run.weights(2, "critic")
 
 
+@pytest.mark.slow
+def test_a_colocated_reference_gives_the_same_run(make_run, undisturbed):
+    run = make_run("actor_rollout_ref.ref.colocated=true")
+    run.complete()
+    run.assert_same(undisturbed)
+
+
 ESTIMATORS = ("rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax")
 
 

@@ -91,7 +91,8 @@ def main() -> None:
     config: RefblendConfig = load_config(
         [folder / "config.yaml"],
         [f"{key}.fsdp_config.world_size={ranks}" for key in keys]
-        + [f"{key}.fsdp_config.replicas={args.replicas}" for key in keys],
+        + [f"{key}.fsdp_config.replicas={args.replicas}" for key in keys]
+        + ["actor_rollout_ref.ref.colocated=true"],
     )
     sequences, policy_targets, value_targets = torch.load(folder / "case.pt", weights_only=False)
     own = folder / f"ranks_{ranks}"
@@ -107,14 +108,17 @@ def main() -> None:
         found[f"{role}_forward"] = gather(getattr(worker, method)(sequences, plan))
         found[role] = train(worker, sequences, targets, rank, ranks, own / role, resume / role)
         if role == "actor":
+            for name in ("compute_log_prob", "compute_pooled_states"):
+                pass_of_reference = getattr(worker, f"{name}_of_reference")
+                found[f"colocated_{name}"] = gather(pass_of_reference(sequences, plan))
             found["weights"] = {k: v.clone() for k, v in worker.full_weights().items()}
         if dist.is_initialized():
             dist.barrier()
             dist.destroy_process_group()
     reference = ReferenceWorker(config, 9, rank, addresses[2])
     plan = plan_updates(sequences, config.actor_rollout_ref.actor, ranks)[rank][0].micro_batches
-    found["reference_forward"] = gather(reference.compute_log_prob(sequences, plan))
-    found["pooled"] = gather(reference.compute_pooled_states(sequences, plan))
+    for name in ("compute_log_prob", "compute_pooled_states"):
+        found[f"reference_{name}"] = gather(getattr(reference, name)(sequences, plan))
     found["interface"] = os.environ.get("GLOO_SOCKET_IFNAME")
     torch.save(found, folder / f"found_{ranks}_{rank}.pt")
     if dist.is_initialized():

@@ -88,16 +88,19 @@ def test_ranks_talk_over_loopback_and_the_case_is_uneven(groups):
     assert two[0]["actor"]["micro_batches"] == two[1]["actor"]["micro_batches"]
 
 
-def assert_forward_passes_agree(ours: dict, theirs: dict, name: str) -> None:
-    pairs = zip(merge_shards(ours[name], 7), merge_shards(theirs[name], 7), strict=True)
+def assert_forward_passes_agree(ours: dict, theirs: dict, name: str, other: str = "") -> None:
+    matrices = merge_shards(ours[name], 7), merge_shards(theirs[other or name], 7)
+    pairs = zip(*matrices, strict=True)
     for a, b in pairs:
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["reference_forward", "pooled"])
-def test_forward_passes(groups, name):
+@pytest.mark.parametrize("place", ["reference", "colocated"])
+@pytest.mark.parametrize("name", ["compute_log_prob", "compute_pooled_states"])
+def test_passes_of_the_reference_policy(groups, name, place):
+    """In ranks of its own, or in those of an actor that has learned since."""
     two, one = groups
-    assert_forward_passes_agree(two[0], one, name)
+    assert_forward_passes_agree(two[0], one, f"{place}_{name}", f"reference_{name}")
 
 
 @pytest.mark.parametrize("kind", ["two", pytest.param("hybrid", marks=pytest.mark.slow)])

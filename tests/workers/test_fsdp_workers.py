@@ -150,6 +150,32 @@ def test_pooled_states_are_means_over_the_response(training_config, sequences):
         torch.testing.assert_close(states[row], expected, atol=2e-5, rtol=1e-5)
 
 
+def test_a_colocated_reference_stays_where_the_actor_began(
+    training_config, sequences, targets, plan, tmp_path
+):
+    """Through updates, a load and another run; the actor comes back after every pass."""
+    worker = ActorWorker(training_config("actor_rollout_ref.ref.colocated=true"), 9)
+    reference = ReferenceWorker(training_config(), 9)
+    rows = [list(range(7))]
+
+    def check() -> None:
+        for method in ("compute_log_prob", "compute_pooled_states"):
+            _, expected = getattr(reference, method)(sequences, rows)
+            _, found = getattr(worker, f"{method}_of_reference")(sequences, rows)
+            assert all(map(torch.equal, found, expected))
+
+    start = state_of(worker)
+    worker.update(sequences, targets[0], plan(sequences, worker.config)[0], 1)
+    check()
+    assert largest_difference(state_of(worker), start) > 0
+    worker.save(str(tmp_path))
+    worker.load(str(tmp_path))
+    check()
+    worker.begin_run(2)
+    check()
+    assert largest_difference(state_of(worker), start) == 0
+
+
 def test_a_batch_of_empty_responses_is_no_update(training_config):
     worker = ActorWorker(training_config(), 3)
     start = state_of(worker)

@@ -87,12 +87,22 @@ def test_engines_that_sleep_take_turns_and_others_add_up(tmp_path):
     assert peak(awake) > peak(sleeping) + 25 * GIB
 
 
+KL, REFERENCE = "algorithm.use_kl_in_reward=true", "actor_rollout_ref.ref"
+OWN = (KL, f"{REFERENCE}.colocated=false", f"{REFERENCE}.fsdp_config.num_gpus_per_worker=0.05")
+
+
 def test_passes_of_actor_and_reference_add_up(tmp_path):
     alone = peak(gpu_needs(scale_gpu(tmp_path, "1.5B"), 16 * GIB))
-    kl = "algorithm.use_kl_in_reward=true"
-    with_kl = gpu_needs(scale_gpu(tmp_path / "kl", "1.5B", kl), 16 * GIB)
+    with_kl = gpu_needs(scale_gpu(tmp_path / "kl", "1.5B", *OWN), 16 * GIB)
     reference = next(need for need in with_kl if need.role == "ref")
     assert peak(with_kl) == pytest.approx(alone + reference.kept + reference.working)
+
+
+def test_a_colocated_reference_adds_its_weights_alone(tmp_path):
+    alone = gpu_needs(scale_gpu(tmp_path, "1.5B"), 16 * GIB)
+    with_kl = gpu_needs(scale_gpu(tmp_path / "kl", "1.5B", KL), 16 * GIB)
+    assert len(with_kl) == len(alone)
+    assert peak(with_kl) == pytest.approx(peak(alone) + 2 * QWEN["1.5B"][0])
 
 
 def test_a_rank_has_the_whole_model_before_it_is_split(tmp_path):
@@ -140,9 +150,9 @@ def test_shares_that_no_device_has_room_for_are_refused(tmp_path, monkeypatch):
 
 
 def test_kl_never_puts_a_policy_on_the_cpu_silently(tmp_path):
-    cpu = "actor_rollout_ref.ref.fsdp_config.num_gpus_per_worker=0"
-    with pytest.raises(ConfigError, match=r"ref\.fsdp_config\.num_gpus_per_worker=0 puts ref on"):
-        check_machine(scale_gpu(tmp_path, "0.5B", "algorithm.use_kl_in_reward=true", cpu))
+    told = r"ref\.fsdp_config\.num_gpus_per_worker=0 puts ref on.*set .*ref\.colocated=true"
+    with pytest.raises(ConfigError, match=told):
+        check_machine(scale_gpu(tmp_path, "0.5B", KL, f"{REFERENCE}.colocated=false"))
 
 
 def test_two_ranks_of_nccl_never_share_a_device(tmp_path):

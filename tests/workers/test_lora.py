@@ -74,8 +74,8 @@ def test_without_its_adapter_the_actor_is_the_reference_bit_for_bit(
     reference = ReferenceWorker(training_config(), 9)
     own = log_probs(reference, sequences)
     assert float((log_probs(actor, sequences) - own).abs().max()) > 1e-3
-    assert torch.equal(log_probs(actor, sequences, "compute_log_prob_of_base"), own)
-    pooled = log_probs(actor, sequences, "compute_pooled_states_of_base")
+    assert torch.equal(log_probs(actor, sequences, "compute_log_prob_of_reference"), own)
+    pooled = log_probs(actor, sequences, "compute_pooled_states_of_reference")
     assert torch.equal(pooled, log_probs(reference, sequences, "compute_pooled_states"))
     assert float((log_probs(actor, sequences) - own).abs().max()) > 1e-3
 

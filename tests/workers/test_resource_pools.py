@@ -160,6 +160,8 @@ def test_memory_counts_every_role_and_its_cache(tiny_config, tiny_model_dir):
     assert ROLES["actor"].memory(config) == 2 * TRAINER_BASE + 4 * weights, (
         "rank 0 alone reads the model"
     )
+    colocated = ("algorithm.use_kl_in_reward=true", "actor_rollout_ref.ref.colocated=true")
+    assert ROLES["actor"].memory(tiny_config(*colocated)) == TRAINER_BASE + 20 * weights
 
 
 def test_a_judge_of_the_user_s_own_may_hold_no_model(tiny_config):

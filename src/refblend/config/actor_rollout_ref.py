@@ -245,6 +245,9 @@ class RolloutConfig(EngineConfig):
 class RefConfig(Section):
     """The frozen copy of the starting policy, used for KL and for the alignment bonus."""
 
+    colocated: bool = False
+    """In the actor's processes, as in verl, sharded and computed as the actor is; the other keys
+    here then have no effect. With LoRA it is always there. False: in processes of its own."""
     max_token_len_per_gpu: PositiveInt = 16384
     """Token budget of one forward pass."""
     fsdp_config: FsdpConfig = FsdpConfig()

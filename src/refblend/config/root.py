@@ -177,6 +177,11 @@ class RefblendConfig(Section):
         return self.actor_rollout_ref.model.lora_rank > 0
 
     @property
+    def reference_in_actor(self) -> bool:
+        """Whether the actor's processes compute the reference policy, too."""
+        return self.use_reference and (self.use_lora or self.actor_rollout_ref.ref.colocated)
+
+    @property
     def use_judge(self) -> bool:
         """Whether a judge answers (controls without a judge need none)."""
         return self.algorithm.ref_quality_score.asks_a_judge

@@ -158,7 +158,7 @@ def trainings(devices: int) -> dict[str, list[str] | None]:
         ],
         f"{name}, KL and checkpointing": [
             *(*common, kl, f"{policy}.model.enable_gradient_checkpointing=true"),
-            *under(f"{policy}.ref.fsdp_config", num_gpus_per_worker=0.05, param_dtype="bfloat16"),
+            f"{policy}.ref.colocated=true",
         ],
         f"{name}, LoRA and KL, one engine for actor and judge": [
             *(*alone, *peaked, kl, f"{policy}.model.lora_rank=16", f"{rollout}.lora=adapter"),

@@ -4,6 +4,8 @@ Each is a plain class that can be used without Ray, in one process or as one ran
 group (:mod:`refblend.workers.ranks`).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,8 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
 
     section = "actor_rollout_ref.actor"
     config: ActorConfig
+    reference: PolicyNetwork
+    """The frozen start; only with ``ref.colocated``."""
 
     def __init__(
         self, run: RefblendConfig, total_steps: int, rank: int = 0, address: Address | None = None
@@ -71,14 +75,36 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
             lora.load_adapter(policy.lm, Path(path) / lora.ADAPTER_DIR)
         return policy
 
-    def compute_log_prob_of_base(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
+    def build(self, path: str) -> None:
+        """Load and shard the actor and, once, the reference policy that it holds."""
+        super().build(path)
+        if self.run.reference_in_actor and not (self.model.lora_rank or hasattr(self, "reference")):
+            policy = load_policy(self.model_path, self.temperature, **self.loading)
+            self.reference = distributed.shard(policy.requires_grad_(False), self.fsdp)
+
+    @contextmanager
+    def _as_reference(self) -> Iterator[None]:
+        """Within the block the network is the reference policy."""
+        if self.model.lora_rank:
+            with lora.adapter_off(self.network.lm):
+                yield
+            return
+        trained, self.network = self.network, self.reference
+        try:
+            yield
+        finally:
+            self.network = trained
+
+    def compute_log_prob_of_reference(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
         """:meth:`compute_log_prob` by the reference policy."""
-        with lora.adapter_off(self.network.lm):
+        with self._as_reference():
             return self.compute_log_prob(sequences, plan)
 
-    def compute_pooled_states_of_base(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
+    def compute_pooled_states_of_reference(
+        self, sequences: Sequences, plan: list[list[int]]
+    ) -> Shard:
         """:meth:`compute_pooled_states` by the reference policy."""
-        with lora.adapter_off(self.network.lm):
+        with self._as_reference():
             return self.compute_pooled_states(sequences, plan)
 
     def loss(

@@ -4,16 +4,16 @@ With N parameters, hidden size H, MLP size I, L layers and vocabulary V, a devic
 
     actor, critic    16 N / ranks           float32 weights and gradients, AdamW's two moments
     with LoRA         2 N / ranks           the actor's base in bfloat16 (4 N in float32)
-    reference         2 N / ranks           the same, gathered layer by layer
+    reference         2 N / ranks           the same, gathered layer by layer; also if colocated
     a pass            tokens × 2 (12 H + 4 I) × layers kept, and 2 H L with checkpointing
     the head         10 × min(2²⁹, tokens × V) + 4 V H    logits in bfloat16 and twice in float32
     an engine         its share of the device, gpu_memory_utilization
     a process         0.5 GiB for CUDA itself, which vLLM does not count in its share
 
 Layers kept are L, or one with ``enable_gradient_checkpointing``; in float32 a pass takes twice as
-much. Passes of actor, critic and reference run at once, so they add up; those of engines that sleep
-follow them, and the largest counts. A sleeping engine holds 1 GiB. At the start the whole model is
-on every rank, before it is split. The constant 12 H + 4 I is the activations of Qwen's and Llama's
+much. Passes of separate processes run at once, so they add up; those of engines that sleep follow
+them, and the largest counts. A sleeping engine holds 1 GiB. At the start the whole model is on
+every rank, before it is split. The constant 12 H + 4 I is the activations of Qwen's and Llama's
 layers; with the head of that time it gives the one measured update (``results/gpu/check.md``) to
 within a tenth. Nothing else of the formula has been measured.
 """
@@ -102,7 +102,8 @@ def _rank(role: Role, config: RefblendConfig, model: Model) -> Need:
     shards = fsdp.world_size // fsdp.replicas
     copies = role.copies(config)
     size = BYTES["float32" if copies > 1 else fsdp.param_dtype]  # what is frozen: param_dtype
-    state = copies * size * model.parameters / shards
+    bytes_each = copies * size + role.frozen_copies(config) * BYTES[fsdp.param_dtype]
+    state = bytes_each * model.parameters / shards
     checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
     kept = 1 if checkpointing or not role.learns else model.layers
     working = model.activations(tokens, fsdp.param_dtype, kept)

@@ -98,6 +98,10 @@ class Role:
         gradients and AdamW's two moments. An adapter's (LoRA) are not counted."""
         return 4 if self.learns and not (self.name == "actor" and config.use_lora) else 1
 
+    def frozen_copies(self, config: RefblendConfig) -> int:
+        """The reference policy's weights beside the actor's own; with LoRA they are the same."""
+        return int(self.name == "actor" and config.reference_in_actor and not config.use_lora)
+
     def memory(self, config: RefblendConfig) -> float:
         """Bytes of host memory over all processes."""
         asked, settings = self.processes(config), self.settings(config)
@@ -113,7 +117,8 @@ class Role:
             # Before GPUs have their shards, rank 0 reads the whole model.
             remote = config.actor_rollout_ref.model.trust_remote_code
             on_gpus = asked.count if remote else 1
-            copies = on_gpus if asked.gpus else self.copies(config)
+            held = self.copies(config) + self.frozen_copies(config)
+            copies = on_gpus if asked.gpus else held
             return asked.count * TRAINER_BASE + copies * weights * BYTES["float32"]
         cache = 0 if asked.gpus else settings.kv_cache_memory_mb * MIB
         return asked.count * (ENGINE_BASE + weights * BYTES[settings.dtype] + cache)
@@ -157,7 +162,7 @@ REFERENCE = _ranks(
     "ReferenceWorker",
     "actor_rollout_ref.ref",
     "max_token_len_per_gpu",
-    needed=lambda config: config.use_reference and not config.use_lora,
+    needed=lambda config: config.use_reference and not config.reference_in_actor,
 )
 JUDGE = _engine(
     "judge",

@@ -171,8 +171,8 @@ class WorkerSet:
     def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
         groups = self.groups.get(role.name)
-        if groups is None and role is REFERENCE and self.config.use_reference:
-            groups, method = self.groups[ACTOR.name], f"{method}_of_base"  # LoRA: the same weights
+        if role is REFERENCE and self.config.reference_in_actor:
+            role, groups, method = ACTOR, self.groups[ACTOR.name], f"{method}_of_reference"
         if groups is None:
             return None
         (group,) = groups
