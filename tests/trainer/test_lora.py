@@ -19,9 +19,11 @@ LORA = [
 
 
 def test_one_engine_and_several_say_the_same(make_run, tiny_model_dir):
+    """The one engine gets its adapter from two ranks."""
     runs = {}
-    for lora in ("merged", "adapter"):
-        run = runs[lora] = make_run(*LORA, f"actor_rollout_ref.rollout.lora={lora}")
+    for lora, ranks in (("merged", 1), ("adapter", 2)):
+        fsdp = f"actor_rollout_ref.actor.fsdp_config.world_size={ranks}"
+        run = runs[lora] = make_run(*LORA, f"actor_rollout_ref.rollout.lora={lora}", fsdp)
         said = run.complete()
         assert ("judge is ready" in said) == (lora == "merged")
         assert "ref is ready" not in said

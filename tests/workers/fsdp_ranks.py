@@ -54,7 +54,7 @@ def train(
     found: dict[str, Any] = {
         "micro_batches": [len(m.micro_batches) for m in minis],
         "empty": sum(not rows for m in minis for rows in m.micro_batches),
-        "gradients": {n: full(p.grad) for n, p in network.named_parameters()},
+        "gradients": {n: full(p.grad) for n, p in network.named_parameters() if p.requires_grad},
     }
     trainable.optimizer.zero_grad(set_to_none=True)
     found["metrics"] = [worker.update(sequences, targets, minis, step) for step in (1, 2, 3)]
@@ -85,6 +85,7 @@ def main() -> None:
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--ports", nargs=3, type=int)
     parser.add_argument("--resume-from", type=Path)
+    parser.add_argument("--overrides", nargs="*", default=[])
     args = parser.parse_args()
     folder, rank, ranks = args.folder, args.rank, args.ranks
     keys = ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
@@ -92,7 +93,7 @@ def main() -> None:
         [folder / "config.yaml"],
         [f"{key}.fsdp_config.world_size={ranks}" for key in keys]
         + [f"{key}.fsdp_config.replicas={args.replicas}" for key in keys]
-        + ["actor_rollout_ref.ref.colocated=true"],
+        + ["actor_rollout_ref.ref.colocated=true", *args.overrides],
     )
     sequences, policy_targets, value_targets = torch.load(folder / "case.pt", weights_only=False)
     own = folder / f"ranks_{ranks}"
@@ -101,6 +102,8 @@ def main() -> None:
     roles = (("actor", ActorWorker, policy_targets), ("critic", CriticWorker, value_targets))
     addresses = [("127.0.0.1", port, None) for port in args.ports]
     for (role, kind, targets), address in zip(roles, addresses, strict=False):
+        if role == "critic" and config.use_lora:  # it has no adapter
+            continue
         worker = kind(config, 9, rank, address)
         settings = worker.config
         plan = plan_updates(sequences, settings, ranks)[rank][0].micro_batches

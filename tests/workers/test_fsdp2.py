@@ -7,6 +7,7 @@ rows: neither divides over two ranks in equal micro-batches.
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,13 +25,20 @@ SHARD_FILES = [".metadata", "__0_0.distcp", "__1_0.distcp"]
 """Of torch.distributed.checkpoint."""
 
 
+LORA = [f"actor_rollout_ref.model.lora_{key}" for key in ("rank=3", "alpha=6")]
+
+
 def run_group(
-    folder: Path, ranks: int, resume_from: Path | None = None, replicas: int = 1
+    folder: Path,
+    ranks: int,
+    resume_from: Path | None = None,
+    replicas: int = 1,
+    overrides: Sequence[str] = (),
 ) -> list[dict]:
     """Run all ranks to their end; what each wrote."""
     stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) for _ in range(3)]
     command = [sys.executable, str(SCRIPT), str(folder), "--ranks", str(ranks)]
-    command += ["--replicas", str(replicas)]
+    command += ["--replicas", str(replicas), "--overrides", *overrides]
     command += ["--ports", *(str(store.port) for store in stores)]
     if resume_from is not None:
         command += ["--resume-from", str(resume_from)]
@@ -68,9 +76,20 @@ def groups(folder):
 
 
 @pytest.fixture(scope="module")
-def hybrid(folder):
-    """What two copies of two ranks each found."""
-    return run_group(folder, 4, replicas=2)
+def hybrid(folder, groups):
+    """The same, where two copies of two ranks each are compared."""
+    return run_group(folder, 4, replicas=2), groups[1]
+
+
+@pytest.fixture(scope="module")
+def adapters(folder):
+    """The same as ``groups`` with LoRA."""
+    own = folder / "lora"
+    own.mkdir()
+    for name in ("config.yaml", "case.pt"):
+        (own / name).symlink_to(folder / name)
+    two = run_group(own, 2, overrides=LORA)
+    return two, run_group(own, 1, resume_from=own / "ranks_2", overrides=LORA)[0]
 
 
 def largest_difference(a: dict, b: dict) -> float:
@@ -78,7 +97,8 @@ def largest_difference(a: dict, b: dict) -> float:
     return max(float((a[k] - b[k]).abs().max()) for k in a)
 
 
-ROLES = pytest.mark.parametrize("role", ["actor", "critic"])
+CASES = [("groups", "actor"), ("groups", "critic"), ("adapters", "actor")]
+HYBRID = [pytest.param("hybrid", role, marks=pytest.mark.slow) for role in ("actor", "critic")]
 
 
 def test_ranks_talk_over_loopback_and_the_case_is_uneven(groups):
@@ -95,20 +115,19 @@ def assert_forward_passes_agree(ours: dict, theirs: dict, name: str, other: str 
         torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("place", ["reference", "colocated"])
+@pytest.mark.parametrize(
+    ("kind", "place"), [("groups", "reference"), ("groups", "colocated"), ("adapters", "colocated")]
+)
 @pytest.mark.parametrize("name", ["compute_log_prob", "compute_pooled_states"])
-def test_passes_of_the_reference_policy(groups, name, place):
+def test_passes_of_the_reference_policy(kind, name, place, request):
     """In ranks of its own, or in those of an actor that has learned since."""
-    two, one = groups
+    two, one = request.getfixturevalue(kind)
     assert_forward_passes_agree(two[0], one, f"{place}_{name}", f"reference_{name}")
 
 
-@pytest.mark.parametrize("kind", ["two", pytest.param("hybrid", marks=pytest.mark.slow)])
-@ROLES
-def test_they_train_as_one_process(groups, kind, role, request):
-    ranks, one = groups
-    if kind == "hybrid":
-        ranks = request.getfixturevalue("hybrid")
+@pytest.mark.parametrize(("kind", "role"), [*CASES, *HYBRID])
+def test_they_train_as_one_process(kind, role, request):
+    ranks, one = request.getfixturevalue(kind)
     assert_forward_passes_agree(ranks[0], one, f"{role}_forward")
     assert max(float(g.abs().max()) for g in one[role]["gradients"].values()) > 1e-3
     for rank in ranks:
@@ -124,9 +143,9 @@ def test_they_train_as_one_process(groups, kind, role, request):
     assert largest_difference(ranks[0]["weights"], one["weights"]) < 1e-5
 
 
-@ROLES
-def test_a_save_of_two_ranks_continues_on_one_and_on_two(groups, role):
-    two, one = groups
+@pytest.mark.parametrize(("kind", "role"), CASES)
+def test_a_save_of_two_ranks_continues_on_one_and_on_two(kind, role, request):
+    two, one = request.getfixturevalue(kind)
     assert largest_difference(one[role]["restored"], two[0][role]["parameters"]) == 0
     assert one[role]["fourth"] == pytest.approx(two[0][role]["fourth"], rel=1e-5, abs=1e-5)
     # Without the optimiser's moments the fourth update would differ by about the rate, 1e-4.
@@ -134,10 +153,10 @@ def test_a_save_of_two_ranks_continues_on_one_and_on_two(groups, role):
     assert largest_difference(one[role]["resumed"], one[role]["restored"]) > 5e-5
 
 
-@ROLES
-def test_a_save_in_shards_continues_as_a_whole_one(groups, role):
+@pytest.mark.parametrize(("kind", "role"), CASES)
+def test_a_save_in_shards_continues_as_a_whole_one(kind, role, request):
     """On two ranks, each of which wrote a shard, and on one."""
-    two, one = groups
+    two, one = request.getfixturevalue(kind)
     for rank in (*two, one):
         found = rank[role]
         assert found["files"] == [f"optimizer/{name}" for name in SHARD_FILES]

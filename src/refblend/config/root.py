@@ -271,11 +271,6 @@ class RefblendConfig(Section):
 
     def _misfits_of_lora(self) -> Iterator[str]:
         rollout, rank = self.actor_rollout_ref.rollout, self.actor_rollout_ref.model.lora_rank
-        if rank and self.actor_rollout_ref.actor.fsdp_config.world_size > 1:
-            yield (
-                f"actor_rollout_ref.model.lora_rank={rank} is trained by one process: set "
-                "actor.fsdp_config.world_size=1"
-            )
         if rollout.lora == "adapter" and (rollout.name != "vllm" or not 0 < rank <= MAX_VLLM_RANK):
             yield (
                 f"actor_rollout_ref.rollout.lora=adapter, but rollout.name is {rollout.name} and "
