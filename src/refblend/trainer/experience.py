@@ -107,10 +107,10 @@ class ExperienceCollector:
     ) -> Experience:
         """Launch everything, compute the rule reward meanwhile, and join once.
 
-        With ``scoring.overlap`` off the judge finishes before anything else is launched.
+        With ``scoring.overlap`` off the judge finishes before the networks' passes are launched.
         ScoringError if too many of its scores are invalid.
         """
-        workers, sequences, rows = self.workers, rollout.sequences, len(prompts.rows)
+        rows = len(prompts.rows)
         greedy = rollout.greedy.texts if rollout.greedy else []
         asked, texts = [*prompts.rows], [*rollout.texts, *greedy]
         places = list(zip(prompts.uids, prompts.sample_index, strict=True))
@@ -119,20 +119,18 @@ class ExperienceCollector:
             asked += prompts.rows[::n]
             places += [(uid, n) for uid in prompts.uids[::n]]
         judging = self._compute_ref_quality_score(asked, texts, places, step)
-        judged = None if self._overlap else self._judge_results(judging, step, record)
-        old = workers.forward(ACTOR, "compute_log_prob", sequences)
-        values = workers.forward(CRITIC, "compute_values", sequences)
-        ref = workers.forward(REFERENCE, "compute_log_prob", sequences)
+        beside = self._overlap or judging is None
+        passes = self._passes(rollout.sequences) if beside else None
         with record.timed("reward"):
             results = self.reward.of_rows(asked, texts)
         accuracy = [result.accuracy(self.reward.method) for result in results]
+        judged = self._judge_results(judging, step, record)
         if self._oracle:
             judged = [
                 JudgeResult(partial_credit(text, row.solution, right), True, "oracle")
                 for text, row, right in zip(texts, asked, accuracy, strict=True)
             ]
-        elif self._overlap:
-            judged = self._judge_results(judging, step, record)
+        old, values, ref = passes or self._passes(rollout.sequences)
         verifier, seed = self.config.reward.verifier, self.config.trainer.seed
         scores = [result.score for result in results]
         rule = imperfect_rewards(verifier, scores, places, step, seed)
@@ -156,6 +154,15 @@ class ExperienceCollector:
             self.config.algorithm.rollout_correction.threshold,
         )
         return experience
+
+    def _passes(self, sequences: Sequences) -> tuple[Future | None, ...]:
+        """Launch the passes of actor, critic and reference policy."""
+        forward = self.workers.forward
+        return (
+            forward(ACTOR, "compute_log_prob", sequences),
+            forward(CRITIC, "compute_values", sequences),
+            forward(REFERENCE, "compute_log_prob", sequences),
+        )
 
     def _compute_ref_quality_score(
         self, rows: list[PromptRow], texts: list[str], places: list[tuple[int, int]], step: int
