@@ -144,6 +144,7 @@ def trainings(devices: int) -> dict[str, list[str] | None]:
     common = [*alone, *under(SCORING_KEY, **judge)]
     # Random weights sample nearly any token alike, which hides what went wrong.
     there, kl = SMOLLM.is_dir(), "algorithm.use_kl_in_reward=true"
+    with_kl = [kl, f"{policy}.ref.colocated=true"]
     peaked = [f"{policy}.model.path={SMOLLM}"] if there else []
     smollm = [*common, *peaked, *([f"{SCORING_KEY}.model_path={SMOLLM}"] if there else [])]
     return {
@@ -157,16 +158,15 @@ def trainings(devices: int) -> dict[str, list[str] | None]:
             *under(SCORING_KEY, sleep=True, overlap=False),
         ],
         f"{name}, KL and checkpointing": [
-            *(*common, kl, f"{policy}.model.enable_gradient_checkpointing=true"),
-            f"{policy}.ref.colocated=true",
+            *(*common, *with_kl, f"{policy}.model.enable_gradient_checkpointing=true"),
         ],
         f"{name}, LoRA and KL, one engine for actor and judge": [
             *(*alone, *peaked, kl, f"{policy}.model.lora_rank=16", f"{rollout}.lora=adapter"),
             *under(SCORING_KEY, kind="reference", model_path="null", overlap=False),
         ],
         f"{name}, SmolLM2-135M (make pretrained)": smollm if there else None,
-        f"{name}, two ranks (two GPUs)": [
-            *common,
+        f"{name}, two ranks and KL (two GPUs)": [
+            *(*common, *with_kl),
             *under(ranks, world_size=2, num_gpus_per_worker=0.6),
         ]
         if devices > 1
