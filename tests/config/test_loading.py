@@ -131,6 +131,7 @@ WRONG_VALUES = {
     f"{ADAPTER}; {ROLLOUT}.name=hf": "rollout.name is hf",
     f"{ROLLOUT}.name=hf; {ROLLOUT}.engine_kwargs.x=2": f"{ROLLOUT}.engine_kwargs is for vLLM",
     f"{JUDGE}.kind=hf; {JUDGE}.engine_kwargs.x=2": f"{JUDGE}.engine_kwargs … engine is hf",
+    f"{JUDGE}.kind=reward_model; {JUDGE}.tensor_model_parallel_size=2": "Set tensor_model_parallel",
     f"{ROLLOUT}.enable_chunked_prefill=true": f"set {ROLLOUT}.num_gpus.",
     f"{JUDGE}.enable_chunked_prefill=true": f"{JUDGE}.enable_chunked_prefill=true without a GPU",
     "trainer.critic_warmup=5": "critic_warmup=5 keeps the actor as it is",

@@ -128,7 +128,7 @@ def test_engine_arguments_are_those_of_vllm_and_not_ours():
                 check_engine_kwargs(key, {name: 1})
     from vllm.engine.arg_utils import EngineArgs
 
-    options = EngineOptions("x", tensor_parallel_size=2, sleep=True)
+    options = EngineOptions("x", tensor_model_parallel_size=2, sleep=True)
     made = EngineArgs(**engine_arguments(options, on_gpu=True))
     assert (made.distributed_executor_backend, made.sleep_mode_offload_cudagraph) == ("mp", True)
 

@@ -175,9 +175,11 @@ class EngineConfig(Section):
     """What the engines of rollout and judge have in common."""
 
     num_engines: PositiveInt = 1
-    """Engines that share a step's work, each with ``num_gpus`` GPUs (the rollout's times
-    ``tensor_model_parallel_size``) and ``num_threads`` CPU threads: all responses to a prompt are
-    one engine's. Samples and scores do not depend on their number."""
+    """Engines that share a step's work, each with ``num_gpus`` × ``tensor_model_parallel_size``
+    GPUs and ``num_threads`` CPU threads: all responses to a prompt are one engine's. Samples and
+    scores do not depend on their number."""
+    tensor_model_parallel_size: PositiveInt = 1
+    """GPUs per engine, for a model larger than one; must stay 1 on the CPU."""
     num_threads: PositiveInt = 1
     """CPU threads of each engine process."""
     num_gpus: NonNegativeFloat = 0.0
@@ -221,8 +223,6 @@ class RolloutConfig(EngineConfig):
     gpu_memory_utilization: float = Field(default=0.65, gt=0, le=1)
     """Share of GPU memory for the engine; lower it when updates run out of memory. Unused
     on the CPU."""
-    tensor_model_parallel_size: PositiveInt = 1
-    """GPUs per engine (must stay 1 on the CPU)."""
     enable_prefix_caching: bool = True
     """Compute the prompt of several responses once."""
     lora: Literal["merged", "adapter"] = "merged"

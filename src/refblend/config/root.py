@@ -239,12 +239,15 @@ class RefblendConfig(Section):
                     f"{section}.enable_chunked_prefill=true without a GPU: on the CPU a prompt "
                     f"that vLLM splits loses its seed: leave it out, or set {section}.num_gpus"
                 )
-            if kind != "vllm" and (engine.engine_kwargs or (engine.sleep and engine.num_gpus)):
-                remedy = "engine_kwargs={}" if engine.engine_kwargs else "sleep=false"
-                yield (
-                    f"{section}.{remedy.partition('=')[0]} is for vLLM, and the engine is {kind}: "
-                    f"set {remedy}"
-                )
+            of_vllm = {
+                "engine_kwargs={}": engine.engine_kwargs,
+                "tensor_model_parallel_size=1": engine.tensor_model_parallel_size > 1,
+                "sleep=false": engine.sleep and engine.num_gpus,
+            }
+            for remedy, given in of_vllm.items():
+                if kind != "vllm" and given:
+                    key = remedy.partition("=")[0]
+                    yield f"{section}.{key} is for vLLM, and the engine is {kind}: set {remedy}"
 
     def _misfits_of_estimator(self) -> Iterator[str]:
         estimator = self.algorithm.adv_estimator

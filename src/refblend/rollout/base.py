@@ -64,7 +64,7 @@ class EngineOptions:
     dtype: Literal["float32", "bfloat16"] = "float32"
     kv_cache_memory_mb: int = 256
     gpu_memory_utilization: float = 0.65
-    tensor_parallel_size: int = 1
+    tensor_model_parallel_size: int = 1
     enforce_eager: bool = True
     enable_prefix_caching: bool = True
     lora_rank: int = 0

@@ -42,7 +42,6 @@ def start_rollout(
     longest = rollout.max_model_len and max(rollout.max_model_len, at_least)
     options = EngineOptions(
         model_path=model_path,
-        tensor_parallel_size=rollout.tensor_model_parallel_size,
         lora_rank=model.lora_rank if adapter else 0,
         lora_alpha=model.lora_alpha,
         seed=derive_seed(config.trainer.seed, "rollout engine") if seed is None else seed,

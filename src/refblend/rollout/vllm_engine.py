@@ -68,7 +68,7 @@ def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
         "model": options.model_path,
         "dtype": options.dtype,
         "max_model_len": options.max_model_len,
-        "tensor_parallel_size": options.tensor_parallel_size,
+        "tensor_parallel_size": options.tensor_model_parallel_size,
         "enforce_eager": options.enforce_eager,
         "enable_prefix_caching": options.enable_prefix_caching,
         "enable_chunked_prefill": options.enable_chunked_prefill,
@@ -82,7 +82,7 @@ def engine_arguments(options: EngineOptions, on_gpu: bool) -> dict[str, Any]:
         "max_lora_rank": next(room for room in LORA_RANKS if room >= options.lora_rank),
         "max_loras": 1,
         # Inside Ray vLLM would start ranks as actors, one for each GPU of a bundle of its own.
-        "distributed_executor_backend": "mp" if options.tensor_parallel_size > 1 else None,
+        "distributed_executor_backend": "mp" if options.tensor_model_parallel_size > 1 else None,
     }
     if on_gpu:
         share, names = options.gpu_memory_utilization, ("enable_sleep_mode", GRAPHS_SLEEP)
@@ -143,7 +143,7 @@ class VllmEngine:
         self._lora = options.lora_rank, options.lora_alpha
         self._adapter: Any = None
         self._adapters = 0
-        self._processes = options.tensor_parallel_size
+        self._processes = options.tensor_model_parallel_size
         on_gpu = torch.cuda.is_available()
         if not on_gpu and not current_platform.is_cpu():
             raise ResourceError(

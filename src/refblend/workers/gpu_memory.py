@@ -116,8 +116,8 @@ def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
     settings, key = role.settings(config), str(role.engine_model)
     share, path = settings.gpu_memory_utilization * device, value_of(config, key)
     if path is not None and getattr(settings, "kind", "vllm") != "http":
-        parallel = getattr(settings, "tensor_model_parallel_size", 1)
-        least = BYTES[settings.dtype] * Model.of(path, key).parameters / parallel + GRAPHS
+        weights = BYTES[settings.dtype] * Model.of(path, key).parameters
+        least = weights / settings.tensor_model_parallel_size + GRAPHS
         if least > share:
             reason = (
                 f"{role.name} needs {least / GIB:.1f} GiB for weights and graphs alone, and "

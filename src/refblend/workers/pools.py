@@ -151,14 +151,15 @@ def check_machine(config: RefblendConfig) -> None:
 
 
 def _check_gpus(config: RefblendConfig, bundles: Sequence[Bundle]) -> None:
-    rollout, key = config.actor_rollout_ref.rollout, "actor_rollout_ref.rollout"
-    ranks = rollout.tensor_model_parallel_size
-    if ranks > 1 and rollout.num_gpus != 1:
-        raise ConfigError(
-            f"{key}.tensor_model_parallel_size={ranks} takes a GPU for each rank, and "
-            f"{key}.num_gpus is {rollout.num_gpus:g}",
-            f"Set {key}.num_gpus=1, or {key}.tensor_model_parallel_size=1.",
-        )
+    for role in roles_of(config):
+        engine, key = role.settings(config), role.section
+        ranks = getattr(engine, "tensor_model_parallel_size", 1)
+        if ranks > 1 and engine.num_gpus != 1:
+            raise ConfigError(
+                f"{key}.tensor_model_parallel_size={ranks} takes a GPU for each rank, and "
+                f"{key}.num_gpus is {engine.num_gpus:g}",
+                f"Set {key}.num_gpus=1, or {key}.tensor_model_parallel_size=1.",
+            )
     on_gpu = config.actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker > 0
     for bundle in bundles:
         if on_gpu and not bundle.gpus and bundle.role in (REFERENCE.name, CRITIC.name):

@@ -82,7 +82,7 @@ class Role:
         if self.engine_model is None:
             fsdp = settings.fsdp_config
             return Processes(fsdp.world_size, fsdp.num_threads, fsdp.num_gpus_per_worker)
-        gpus = settings.num_gpus * getattr(settings, "tensor_model_parallel_size", 1)
+        gpus = settings.num_gpus * settings.tensor_model_parallel_size
         return Processes(settings.num_engines, settings.num_threads, gpus)
 
     def shares_gpu(self, config: RefblendConfig) -> bool:
