@@ -105,11 +105,12 @@ def test_a_colocated_reference_adds_its_weights_alone(tmp_path):
     assert peak(with_kl) == pytest.approx(peak(alone) + 2 * QWEN["1.5B"][0])
 
 
-def test_a_rank_has_the_whole_model_before_it_is_split(tmp_path):
+def test_a_rank_holds_its_shard_and_a_pass(tmp_path):
     fsdp = "actor_rollout_ref.actor.fsdp_config"
     ranks = (f"{fsdp}.world_size=8", f"{fsdp}.num_gpus_per_worker=0.6")
     actor = gpu_needs(scale_gpu(tmp_path, "7B", *ranks), 80 * GIB)[0]
-    assert actor.kept + actor.working == pytest.approx(4 * QWEN["7B"][0] + GIB / 2)
+    assert actor.kept == pytest.approx(16 * QWEN["7B"][0] / 8 + GIB / 2)
+    assert actor.working == gpu_needs(scale_gpu(tmp_path / "alone", "7B"), 80 * GIB)[0].working
 
 
 def test_a_share_below_the_weights_is_refused(tmp_path):

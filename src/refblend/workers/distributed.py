@@ -6,7 +6,6 @@ single process has no group and no shards.
 """
 
 import contextlib
-import itertools
 import os
 import shutil
 import socket
@@ -23,6 +22,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
+    set_model_state_dict,
     set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import init_device_mesh
@@ -88,7 +88,9 @@ Network = TypeVar("Network", bound=LmNetwork)
 def shard(network: Network, config: FsdpConfig) -> Network:
     """Move to the device and shard every transformer block over the group.
 
-    With ``replicas`` the group is a mesh of copies × shards; ranks of one copy are neighbours.
+    Several ranks are sharded empty and receive what rank 0 has read, tensor by tensor: none holds
+    the whole network. With ``replicas`` the group is a mesh of copies × shards; ranks of one copy
+    are neighbours.
     """
     device = pick_device(config)
     if not dist.is_initialized():
@@ -96,7 +98,10 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     for parameter in network.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(getattr(torch, config.param_dtype))
-    _place(network, device)
+    read = dict(network.state_dict()), dict(network.named_buffers())
+    alone = dist.get_world_size() == 1
+    network.to(device if alone else "meta")
+    network.lm.tie_weights()  # undone by a move to torch's meta device
     size, copies = dist.get_world_size(), config.replicas
     shape = (size,) if copies == 1 else (copies, size // copies)
     names = ("replicate", "shard")[-len(shape) :]
@@ -108,19 +113,19 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     for block in network.lm.model.layers:
         fully_shard(block, **kwargs)
     fully_shard(network, **kwargs)
+    if not alone:
+        _receive(network.to_empty(device=device), *read)
     return network
 
 
-def _place(network: LmNetwork, device: torch.device) -> None:
-    """Move to the device what was loaded; empty ranks receive it from rank 0."""
-    if not any(p.is_meta for p in network.parameters()):
-        network.to(device)
-    else:
-        network.to_empty(device=device)
-        network.lm.tie_weights()  # undone by to_empty
-    if dist.get_world_size() > 1:
-        for tensor in itertools.chain(network.parameters(), network.buffers()):
-            dist.broadcast(tensor.detach(), 0)
+def _receive(network: LmNetwork, state: dict[str, Any], buffers: Mapping[str, Tensor]) -> None:
+    """Fill a sharded network with rank 0's weights and buffers; some of these are in no state."""
+    for name, buffer in network.named_buffers():
+        if is_main():
+            buffer.copy_(buffers[name])
+        dist.broadcast(buffer, 0)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(network, state if is_main() else {}, options=options)
 
 
 def precision(config: FsdpConfig) -> contextlib.AbstractContextManager[Any]:

@@ -12,10 +12,9 @@ With N parameters, hidden size H, MLP size I, L layers and vocabulary V, a devic
 
 Layers kept are L, or one with ``enable_gradient_checkpointing``; in float32 a pass takes twice as
 much. Passes of separate processes run at once, so they add up; those of engines that sleep follow
-them, and the largest counts. A sleeping engine holds 1 GiB. At the start the whole model is on
-every rank, before it is split. The constant 12 H + 4 I is the activations of Qwen's and Llama's
-layers; with the head of that time it gives the one measured update (``results/gpu/check.md``) to
-within a tenth. Nothing else of the formula has been measured.
+them, and the largest counts. A sleeping engine holds 1 GiB. The constant 12 H + 4 I is the
+activations of Qwen's and Llama's layers; with the head of that time it gives the one measured
+update (``results/gpu/check.md``) to within a tenth. Nothing else of the formula has been measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -107,7 +106,6 @@ def _rank(role: Role, config: RefblendConfig, model: Model) -> Need:
     checkpointing = config.actor_rollout_ref.model.enable_gradient_checkpointing
     kept = 1 if checkpointing or not role.learns else model.layers
     working = model.activations(tokens, fsdp.param_dtype, kept)
-    working = max(working, size * model.parameters - state)  # the start, if that needs more
     return Need(role.name, fsdp.num_gpus_per_worker, state + CONTEXT, working)
 
 
