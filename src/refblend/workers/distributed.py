@@ -99,9 +99,11 @@ def shard(network: Network, config: FsdpConfig) -> Network:
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(getattr(torch, config.param_dtype))
     read = dict(network.state_dict()), dict(network.named_buffers())
-    alone = dist.get_world_size() == 1
-    network.to(device if alone else "meta")
-    network.lm.tie_weights()  # undone by a move to torch's meta device
+    if alone := dist.get_world_size() == 1:
+        network.to(device)
+    else:
+        network.to("meta")
+        network.lm.tie_weights()  # undone by this move
     size, copies = dist.get_world_size(), config.replicas
     shape = (size,) if copies == 1 else (copies, size // copies)
     names = ("replicate", "shard")[-len(shape) :]
