@@ -23,9 +23,7 @@ SCRIPT = Path(__file__).with_name("fsdp_ranks.py")
 DEADLINE_S = 240
 SHARD_FILES = [".metadata", "__0_0.distcp", "__1_0.distcp"]
 """Of torch.distributed.checkpoint."""
-
-
-LORA = [f"actor_rollout_ref.model.lora_{key}" for key in ("rank=3", "alpha=6")]
+LORA = ("actor_rollout_ref.model.lora_rank=3", "actor_rollout_ref.model.lora_alpha=6")
 
 
 def run_group(

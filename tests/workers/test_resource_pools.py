@@ -61,10 +61,11 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
         "actor_rollout_ref.rollout.num_gpus=1",
         "actor_rollout_ref.rollout.num_engines=2",
         "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
-        f"{JUDGE}.tensor_model_parallel_size=4",
-        f"{JUDGE}.num_gpus=1",
+        f"{JUDGE}.num_gpus=0.25",
     )
-    assert totals(plan_pools(config)) == (5.0, 10.0)
+    assert totals(plan_pools(config)) == (5.0, 6.25)
+    large = tiny_config(f"{JUDGE}.tensor_model_parallel_size=4", f"{JUDGE}.num_gpus=1")
+    assert totals(plan_pools(large)) == (3.0, 4.0)
     assert training_devices(config) == 6, "the judge's is none of them"
     assert training_devices(tiny_config()) == 1, "on the CPU"
     leased = [gpus_to_train(tiny_config(*own)) for own in ([f"{JUDGE}.num_gpus=0.4"], [])]
@@ -108,7 +109,14 @@ def test_ray_spreads_ranks_over_gpus_with_engines_beside_them_and_hides_them_fro
             ["actor_rollout_ref.rollout.tensor_model_parallel_size=2"],
             "takes a GPU for each rank, and actor_rollout_ref.rollout.num_gpus is 0",
         ),
-        ([f"{JUDGE}.tensor_model_parallel_size=2", f"{JUDGE}.num_gpus=0.5"], "num_gpus is 0.5"),
+        (
+            [
+                "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+                "actor_rollout_ref.rollout.num_gpus=0.5",
+            ],
+            "is 0.5",
+        ),
+        ([f"{JUDGE}.tensor_model_parallel_size=2"], f"{JUDGE}.num_gpus is 0"),
     ],
 )
 @pytest.mark.parametrize("address", ["null", "1.2.3.4:5"])

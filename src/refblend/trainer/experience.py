@@ -119,8 +119,8 @@ class ExperienceCollector:
             asked += prompts.rows[::n]
             places += [(uid, n) for uid in prompts.uids[::n]]
         judging = self._compute_ref_quality_score(asked, texts, places, step)
-        beside = self._overlap or judging is None
-        passes = self._passes(rollout.sequences) if beside else None
+        judge_first = judging is not None and not self._overlap
+        passes = None if judge_first else self._passes(rollout.sequences)
         with record.timed("reward"):
             results = self.reward.of_rows(asked, texts)
         accuracy = [result.accuracy(self.reward.method) for result in results]

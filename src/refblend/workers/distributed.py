@@ -98,13 +98,13 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     for parameter in network.parameters():
         if not parameter.requires_grad:
             parameter.data = parameter.data.to(getattr(torch, config.param_dtype))
-    read = dict(network.state_dict()), dict(network.named_buffers())
-    if alone := dist.get_world_size() == 1:
+    size, copies = dist.get_world_size(), config.replicas
+    if size == 1:
         network.to(device)
     else:
+        read = dict(network.state_dict()), dict(network.named_buffers())
         network.to("meta")
         network.lm.tie_weights()  # undone by this move
-    size, copies = dist.get_world_size(), config.replicas
     shape = (size,) if copies == 1 else (copies, size // copies)
     names = ("replicate", "shard")[-len(shape) :]
     kwargs: dict[str, Any] = {"mesh": init_device_mesh(device.type, shape, mesh_dim_names=names)}
@@ -115,7 +115,7 @@ def shard(network: Network, config: FsdpConfig) -> Network:
     for block in network.lm.model.layers:
         fully_shard(block, **kwargs)
     fully_shard(network, **kwargs)
-    if not alone:
+    if size > 1:
         _receive(network.to_empty(device=device), *read)
     return network
 

@@ -163,11 +163,11 @@ def _check_gpus(config: RefblendConfig, bundles: Sequence[Bundle]) -> None:
     on_gpu = config.actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker > 0
     for bundle in bundles:
         if on_gpu and not bundle.gpus and bundle.role in (REFERENCE.name, CRITIC.name):
-            within = "set actor_rollout_ref.ref.colocated=true"
-            other = within if bundle.role == REFERENCE.name else "choose an estimator without one"
+            colocate = ", set actor_rollout_ref.ref.colocated=true"
+            other = colocate if bundle.role == REFERENCE.name else ""
             raise ConfigError(
                 f"{bundle.key}=0 puts {bundle.role} on the CPU, and the actor has a GPU",
-                f"Give it a share, such as 0.1, or {other}.",
+                f"Give it a share, such as 0.1{other}, or turn off what needs it.",
             )
         if bundle.gpus > 1 and not bundle.gpus.is_integer():
             raise ConfigError(

@@ -170,9 +170,9 @@ class WorkerSet:
 
     def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
-        groups = self.groups.get(role.name)
         if role is REFERENCE and self.config.reference_in_actor:
-            role, groups, method = ACTOR, self.groups[ACTOR.name], f"{method}_of_reference"
+            role, method = ACTOR, f"{method}_of_reference"
+        groups = self.groups.get(role.name)
         if groups is None:
             return None
         (group,) = groups
