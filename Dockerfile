@@ -2,7 +2,7 @@
 #   docker build -t refblend .
 #   mkdir -p out && chmod a+w out
 #   docker run --rm --shm-size=2g -v "$PWD/out:/refblend/results" refblend make study TARGET=m1 SCALE=smoke
-# For CUDA: --build-arg BASE=an image with CUDA and Python 3.11, --build-arg LOCK=requirements/gpu.lock
+# For CUDA: --build-arg LOCK=requirements/gpu.lock; its wheels bring CUDA's libraries (not tried yet).
 ARG BASE=python:3.11-slim-bookworm
 # hadolint ignore=DL3006
 FROM ${BASE}

@@ -33,7 +33,7 @@ env: ## create .venv from requirements/cpu.lock (LOCK=requirements/gpu.lock for 
 # Steps of the demo; an idle machine with two cores takes 15 to 35 seconds for one.
 DEMO_STEPS ?= 6
 
-demo: env pretrained reasoning-gym ## four to ten minutes, 12 GiB of memory: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
+demo: env pretrained reasoning-gym ## four to ten minutes, 11 GiB of memory: a few PPO steps of SmolLM2 with a judge on 100 problems, and a page
 	$(BIN)/refblend data reasoning-gym --task chain_sum --size 100 --held-out 16 --out data/demo \
 		--config min_terms=2 --config max_terms=2 --config min_digits=1 --config max_digits=2
 	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \

@@ -1,9 +1,13 @@
 """Memory of GPUs: the formula against a measured run, and what it refuses."""
 
 import json
+import math
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from refblend.config import RefblendConfig, load_config
 from refblend.errors import ConfigError, ResourceError
@@ -20,9 +24,14 @@ from refblend.workers.pools import check_machine
 from refblend.workers.roles import ACTOR, JUDGE
 
 PARAMS = Path(__file__).resolve().parents[2] / "params"
+SHARES = [
+    f"{engine}.gpu_memory_utilization"
+    for engine in ("actor_rollout_ref.rollout", "algorithm.ref_quality_score.scoring")
+]
 QWEN = {  # parameters, hidden, MLP, layers: their config.json
     "0.5B": (494_032_768, 896, 4864, 24),
     "1.5B": (1_543_714_304, 1536, 8960, 28),
+    "3B": (3_085_938_688, 2048, 11008, 36),
     "7B": (7_615_616_512, 3584, 18944, 28),
 }
 
@@ -42,11 +51,13 @@ def write_model(folder: Path, size: str) -> Path:
     return folder
 
 
-def scale_gpu(tmp_path: Path, size: str = "0.5B", *overrides: str) -> RefblendConfig:
+def scale_gpu(
+    tmp_path: Path, size: str = "0.5B", *overrides: str, more: Sequence[Path] = ()
+) -> RefblendConfig:
     actor, judge = write_model(tmp_path / "actor", size), write_model(tmp_path / "judge", "1.5B")
     scoring = "algorithm.ref_quality_score.scoring"
     models = (f"actor_rollout_ref.model.path={actor}", f"{scoring}.model_path={judge}")
-    files = [PARAMS / "ppo.yaml", PARAMS / "scale" / "gpu.yaml"]
+    files = [PARAMS / "ppo.yaml", PARAMS / "scale" / "gpu.yaml", *more]
     return load_config(files, [*models, *overrides])
 
 
@@ -71,6 +82,30 @@ def test_scale_gpu_on_cards_of_four_sizes(tmp_path, device, fits):
         check_gpu_memory(config, device * GIB)
     changes = str(refusal.value).split("This fits: ")[1].rstrip(".").split()
     check_gpu_memory(scale_gpu(tmp_path / "again", "0.5B", *changes), device * GIB)
+
+
+def test_the_table_of_the_page_about_gpus(tmp_path):
+    """Every cell of docs/how-to/gpu.md, with the settings that the page gives."""
+    page = (PARAMS.parent / "docs" / "how-to" / "gpu.md").read_text()
+    block = yaml.safe_load(page.split("for N GPUs write N for 8:\n\n```yaml\n")[1].split("```")[0])
+    several = tmp_path / "several.yaml"
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if " × 24 GB" in line]
+    head = [[int(n) for n in re.findall(r"\d+", cell)] for cell in lines[0][1:]]
+    for row in re.findall(r"^\| (\S+B) \| (\S.*?) \|$", page, re.MULTILINE):
+        for (number, device), cell in zip(head, row[1].split(" | "), strict=True):
+            text = yaml.safe_dump(block).replace(": 8", f": {number}")
+            several.write_text(text if number > 1 else "{}")
+            shares = (f"{key}={cell[-3:]}" for key in SHARES if cell.startswith("engines"))
+            folder = tmp_path / row[0] / f"{number}-{device}"
+            config = scale_gpu(folder, row[0], *shares, more=[several])
+            try:
+                highest = max(peak(held) for held in on_devices(gpu_needs(config, device * GIB)))
+            except ResourceError:
+                highest = math.inf
+            fits = highest <= device * GIB
+            assert fits == (cell != "no")
+            if cell.isdigit():
+                assert math.ceil(highest / GIB) == int(cell)
 
 
 def test_the_whole_of_7b_fits_on_no_single_card(tmp_path):

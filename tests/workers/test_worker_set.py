@@ -176,6 +176,12 @@ def test_vllm_s_own_interface_is_called():
         ]
 
 
-def test_overlap_is_refused_beside_sleep(tiny_config):
-    with pytest.raises(ConfigError, match=r"scoring\.overlap=true .* sleep take turns"):
+def test_a_judge_works_beside_the_actor_unless_it_sleeps(tiny_config, no_ray):
+    with pytest.raises(ConfigError, match=r"scoring\.overlap=true .* sleeps takes turns"):
         tiny_config(*SHARED, f"{SCORING}.overlap=true")
+    own = (f"{SCORING}.num_gpus=1", f"{SCORING}.sleep=false", f"{SCORING}.overlap=true")
+    workers, record = workers_of(tiny_config(*SHARED, *own))
+    one_step(workers, 0)
+    scored = record.index("judge generate_quality_score")
+    assert "rollout sleep" in record[:scored]
+    assert not [line for line in record if line in ("judge sleep", "judge wake_up None")]

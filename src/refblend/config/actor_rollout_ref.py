@@ -37,7 +37,7 @@ class ModelConfig(Section):
     """Train an adapter of this rank (LoRA) and leave the actor's model as it is; the reference
     policy is then the actor without its adapter. 0: all weights are trained."""
     lora_alpha: PositiveFloat = 16.0
-    """The adapter's product B·A counts ``lora_alpha / lora_rank`` times."""
+    """The adapter's product B·A is scaled by ``lora_alpha / lora_rank``."""
     target_modules: str | list[str] = "all-linear"
     """Layers with an adapter: ``all-linear`` (all but the head), a list of names such as
     ``[q_proj, v_proj]``, or a regular expression."""

@@ -202,11 +202,10 @@ class RefblendConfig(Section):
                 "raise it, or shorten the lengths"
             )
         scoring = self.algorithm.ref_quality_score.scoring
-        sleeps = self.actor_rollout_ref.rollout.sleep or scoring.sleep
-        if self.use_judge and scoring.overlap and sleeps:
+        if self.use_judge and scoring.overlap and scoring.sleep:
             yield (
                 "algorithm.ref_quality_score.scoring.overlap=true lets the judge work beside the "
-                "actor, and engines that sleep take turns: set overlap=false, or sleep=false"
+                "actor, and a judge that sleeps takes turns: set overlap=false, or sleep=false"
             )
         size = self.data.train_batch_size
         workers = {"actor_rollout_ref.actor": self.actor_rollout_ref.actor, "critic": self.critic}

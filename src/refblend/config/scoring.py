@@ -103,7 +103,8 @@ class ScoringConfig(EngineConfig):
 
     kind: JudgeKind = "vllm"
     """What answers: a language model on ``vllm`` or ``hf`` (transformers), an endpoint of yours
-    (``http``), a sequence-classification ``reward_model``, or your own ``module:Class``."""
+    (``http``), a sequence-classification ``reward_model``, the actor without its adapter
+    (``reference``), or your own ``module:Class``."""
     model_path: str | None = None
     """The judge's directory; ``vllm``, ``hf`` and ``reward_model`` need one."""
     http: HttpJudgeConfig = HttpJudgeConfig()
