@@ -113,10 +113,6 @@ def test_a_lease_waits_for_the_memory_of_the_job_before(machine, monkeypatch, tm
     assert capsys.readouterr().err == "waiting for memory of GPU GPU-b2\n"
 
 
-def test_shares_make_up_whole_devices_whatever_floats_add_to():
-    assert [devices.whole(s) for s in (0.0, 0.4 + 0.2 + 0.3 + 0.1, 1.05, 2)] == [0, 1, 2, 2]
-
-
 def test_a_command_without_gpus_runs_as_it_is():
     process = subprocess.run(
         [sys.executable, "-m", "refblend.lifecycle.devices", "0", "echo", "ran"],

@@ -9,6 +9,7 @@ from huggingface_hub import ModelCard
 
 from refblend.scoring.result import JudgeResult
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
+from refblend.trainer.guards import count_lost_update
 from refblend.trainer.saving import RunOutputs, RunState, model_card, restore, snapshot
 from refblend.trainer.tracking import MetricsLog
 
@@ -21,7 +22,7 @@ def advance(state: RunState) -> list[int]:
     state.kl_controller.update(0.4, n_steps=8)
     state.drift.check({"val-core/refblend/sanity/acc/mean@1": 0.9})
     state.invalid_window.update([JudgeResult(0.5, False, "error"), JudgeResult(0.7, True, "text")])
-    state.lost_updates.update("actor", True)
+    count_lost_update(state.lost_updates, "actor", True)
     state.step += 1
     return prompts
 

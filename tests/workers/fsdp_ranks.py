@@ -112,8 +112,7 @@ def main() -> None:
         found[role] = train(worker, sequences, targets, rank, ranks, own / role, resume / role)
         if role == "actor":
             for name in ("compute_log_prob", "compute_pooled_states"):
-                pass_of_reference = getattr(worker, f"{name}_of_reference")
-                found[f"colocated_{name}"] = gather(pass_of_reference(sequences, plan))
+                found[f"colocated_{name}"] = gather(worker.as_reference(sequences, plan, name))
             found["weights"] = {k: v.clone() for k, v in worker.full_weights().items()}
         if dist.is_initialized():
             dist.barrier()

@@ -7,7 +7,6 @@ from refblend.workers.batching import (
     halve_micro_batches,
     plan_micro_batches,
     split_mini_batches,
-    split_over_ranks,
 )
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=50)
@@ -29,17 +28,6 @@ def test_halving_keeps_order_and_leaves_half_a_row_over_at_most(batch):
     assert len(halves) == min(2, len(rows))
     tokens = [sum(lengths[row] for row in half) for half in halves]
     assert max(tokens) <= (sum(tokens) + max(lengths[row] for row in rows)) / 2 or len(rows) == 1
-
-
-@given(batches(), st.integers(1, 6))
-def test_ranks_share_rows_and_tokens_evenly(batch, ranks):
-    lengths, rows = batch
-    shares = split_over_ranks(lengths, rows, ranks)
-    assert sorted(r for share in shares for r in share) == sorted(rows)
-    counts = [len(share) for share in shares]
-    assert max(counts) - min(counts) <= 1
-    tokens = [sum(lengths[r] for r in share) for share in shares]
-    assert max(tokens) - min(tokens) <= max(lengths[r] for r in rows)
 
 
 @given(st.integers(1, 60), st.none() | st.integers(1, 70))

@@ -18,7 +18,8 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from refblend.config import RefblendConfig
 from refblend.rollout.base import GenerationRequest
 from refblend.workers import groups, worker_set
-from refblend.workers.pools import Bundle, Place
+from refblend.workers.pools import Place
+from refblend.workers.pools import Process as Planned
 from refblend.workers.restarts import RestartBudget
 from refblend.workers.roles import ROLES
 from refblend.workers.worker_set import WorkerSet
@@ -86,7 +87,7 @@ class Pools:
         self.config = config
 
     def places(self, role: str, number: int | None = None) -> list[Place]:
-        place = Place(Bundle(role, "pool", 1, 0, "key"), None, "node")  # type: ignore[arg-type]
+        place = Place(Planned(role, "pool", 1, 0, "key"), None, "node")  # type: ignore[arg-type]
         return [place] * (ROLES[role].processes(self.config).count if number is None else 1)
 
     def remove(self) -> None: ...

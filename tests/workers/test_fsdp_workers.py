@@ -161,7 +161,7 @@ def test_a_colocated_reference_stays_where_the_actor_began(
     def check() -> None:
         for method in ("compute_log_prob", "compute_pooled_states"):
             _, expected = getattr(reference, method)(sequences, rows)
-            _, found = getattr(worker, f"{method}_of_reference")(sequences, rows)
+            _, found = worker.as_reference(sequences, rows, method)
             assert all(map(torch.equal, found, expected))
 
     start = state_of(worker)

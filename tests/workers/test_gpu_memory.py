@@ -120,6 +120,8 @@ def test_engines_that_sleep_take_turns_and_others_add_up(tmp_path):
     key = "actor_rollout_ref.rollout.sleep=false"
     awake = gpu_needs(scale_gpu(tmp_path / "awake", "0.5B", key), 80 * GIB)
     assert peak(awake) > peak(sleeping) + 25 * GIB
+    judges = [need for need in sleeping if need.role == "judge"] * 2
+    assert peak(judges) == 2 * peak(judges[:1]), "engines of a role wake together"
 
 
 KL, REFERENCE = "algorithm.use_kl_in_reward=true", "actor_rollout_ref.ref"
@@ -178,7 +180,7 @@ def test_shares_that_no_device_has_room_for_are_refused(tmp_path, monkeypatch):
         f"{rollout}.num_engines=8",
     )
     config = scale_gpu(tmp_path / "wide", "0.5B", *eight, f"{rollout}.num_gpus=0.3")
-    with pytest.raises(ResourceError, match=r"1 × judge 0\.2\) take 9 devices") as refusal:
+    with pytest.raises(ResourceError, match=r"1 × judge 0\.2\) take 9 GPUs") as refusal:
         check_machine(config)
     assert f"{rollout}.num_gpus" in refusal.value.remedy
     judges = "algorithm.ref_quality_score.scoring.num_engines=8"

@@ -103,6 +103,11 @@ def test_a_late_answer_names_the_deadline_that_it_missed(tiny_config, monkeypatc
     for role, key in keys.items():
         with pytest.raises(WorkerTimeoutError, match=rf"Raise {key}, or"):
             WorkerGroup(role, config, list).wait([GetTimeoutError()])
+    late = WorkerGroup(JUDGE, config, list)
+    late._starting = [GetTimeoutError()]
+    with pytest.raises(WorkerError, match="start_timeout_s") as caught:
+        late.ready()
+    assert type(caught.value) is WorkerError, "not a late answer, for which scores are made up"
 
 
 class LateOnce(WorkerGroup):

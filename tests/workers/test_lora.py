@@ -42,8 +42,8 @@ def gradients(worker, sequences, targets) -> dict[str, torch.Tensor]:
     return {n: p.grad for n, p in worker.network.lm.named_parameters() if p.grad is not None}
 
 
-def log_probs(worker, sequences, method: str = "compute_log_prob") -> torch.Tensor:
-    return getattr(worker, method)(sequences, [list(range(len(sequences)))])[1][0]
+def log_probs(worker, sequences, method: str = "compute_log_prob", *more: str) -> torch.Tensor:
+    return getattr(worker, method)(sequences, [list(range(len(sequences)))], *more)[1][0]
 
 
 @pytest.mark.parametrize("chunk", [2**24, 2**11])
@@ -74,8 +74,8 @@ def test_without_its_adapter_the_actor_is_the_reference_bit_for_bit(
     reference = ReferenceWorker(training_config(), 9)
     own = log_probs(reference, sequences)
     assert float((log_probs(actor, sequences) - own).abs().max()) > 1e-3
-    assert torch.equal(log_probs(actor, sequences, "compute_log_prob_of_reference"), own)
-    pooled = log_probs(actor, sequences, "compute_pooled_states_of_reference")
+    assert torch.equal(log_probs(actor, sequences, "as_reference", "compute_log_prob"), own)
+    pooled = log_probs(actor, sequences, "as_reference", "compute_pooled_states")
     assert torch.equal(pooled, log_probs(reference, sequences, "compute_pooled_states"))
     assert float((log_probs(actor, sequences) - own).abs().max()) > 1e-3
 

@@ -1,6 +1,5 @@
 """Which processes a run needs, and the preflight's message when the cluster is too small."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -63,7 +62,7 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
         "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
         f"{JUDGE}.num_gpus=0.25",
     )
-    assert totals(plan_pools(config)) == (5.0, 6.25)
+    assert totals(plan_pools(config)) == (5.0, 7)
     large = tiny_config(f"{JUDGE}.tensor_model_parallel_size=4", f"{JUDGE}.num_gpus=1")
     assert totals(plan_pools(large)) == (3.0, 4.0)
     assert training_devices(config) == 6, "the judge's is none of them"
@@ -73,21 +72,26 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
 
 
 @pytest.mark.engine
-def test_ray_spreads_ranks_over_gpus_with_engines_beside_them_and_hides_them_from_others(
-    tiny_config, monkeypatch
+@pytest.mark.parametrize(
+    ("judges", "expected"), [("num_gpus=0", ["", ""]), ("num_gpus=0.2", ["3", "5"])]
+)
+def test_ray_puts_one_process_of_each_role_on_a_gpu_and_hides_gpus_from_others(
+    tiny_config, monkeypatch, judges, expected
 ):
-    """Pretended GPUs: without any Ray would leave all of them to the judge."""
+    """Pretended GPUs: without any Ray would leave all of them to the judge, and by itself it
+    would put both engines beside the first rank."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     rollout = "actor_rollout_ref.rollout"
-    shares = [f"{FSDP}.world_size=2", f"{FSDP}.num_gpus_per_worker=0.6", f"{rollout}.num_gpus=0.4"]
-    config = tiny_config(*shares, f"{rollout}.num_engines=2", "ray.object_store_memory_mb=80")
+    shares = [f"{FSDP}.world_size=2", f"{FSDP}.num_gpus_per_worker=0.6", f"{rollout}.num_gpus=0.2"]
+    engines = [f"{rollout}.num_engines=2", f"{JUDGE}.num_engines=2", f"{JUDGE}.{judges}"]
+    config = tiny_config(*shares, *engines, "ray.object_store_memory_mb=80")
     assert gpus_to_train(config) == 2
     seen = {}
     with ray_cluster(config.ray, *totals(plan_pools(config))):
         pools, processes = ResourcePools(config), []
         for role in roles_of(config):
             for place in pools.places(role.name):
-                how = {"num_cpus": place.bundle.cpus, "num_gpus": place.bundle.gpus}
+                how = {"num_cpus": place.process.cpus, "num_gpus": place.process.gpus}
                 one = ray.remote(WorkerProcess).options(**how, scheduling_strategy=place.strategy)
                 processes.append(one.remote())
                 ray.get(processes[-1].start.remote("os:getenv", 1, "CUDA_VISIBLE_DEVICES"))
@@ -96,7 +100,7 @@ def test_ray_spreads_ranks_over_gpus_with_engines_beside_them_and_hides_them_fro
     assert {role: sorted(names) for role, names in seen.items()} == {
         "actor": ["3", "5"],
         "rollout": ["3", "5"],
-        "judge": [""],
+        "judge": expected,
     }
 
 
@@ -186,12 +190,7 @@ def test_every_arm_of_scale_gpu_fits_one_device_and_f_s_dedicated_two(name, arm,
     spec = load_experiment(ROOT / "params" / "study" / f"{name}.yaml")
     overrides = spec.arms_of("gpu")[arm] | {"algorithm.use_kl_in_reward": kl == "true"}
     bundles = plan_pools(resolve_arm(overrides, "gpu", ROOT / "params"))
-    most = 2 if arm.startswith("dedicated") else 1
-    assert totals(bundles)[1] <= most
-    # Whole devices first, then fractions that fill a device each: Ray packs them so.
-    fractions = [bundle.gpus for bundle in bundles if bundle.gpus < 1]
-    whole = sum(bundle.gpus for bundle in bundles if bundle.gpus >= 1)
-    assert whole + math.ceil(sum(fractions) - 1e-9) <= most
+    assert totals(bundles)[1] == (2 if arm.startswith("dedicated") else 1)
 
 
 class Reserved:
@@ -255,6 +254,16 @@ def test_ray_is_told_nodes_and_strategy(tiny_config, reserved):
 def test_ranks_of_a_node_are_neighbours(tiny_config, reserved):
     places = ResourcePools(tiny_config(f"{FSDP}.world_size=2")).places("actor")
     assert [place.node for place in places] == ["a", "b"]
+
+
+def test_an_engine_keeps_its_place_when_its_node_is_replaced(tiny_config, reserved, monkeypatch):
+    pools = ResourcePools(tiny_config("actor_rollout_ref.rollout.num_engines=2"))
+    before = [pools.places("rollout", number)[0].strategy for number in (0, 1)]
+    nodes = {"bundles_to_node_id": dict(enumerate(["b", "a", "", "b"]))}  # "": lost
+    monkeypatch.setattr(pools_module, "placement_group_table", lambda group: nodes)
+    after = [pools.places("rollout", number)[0].strategy for number in (0, 1)]
+    found = [[s.placement_group_bundle_index for s in known] for known in (before, after)]
+    assert found == [[1, 2], [1, 2]]
 
 
 def test_an_unknown_node_is_refused_before_ray_waits_for_it(tiny_config, reserved):

@@ -126,7 +126,7 @@ class RayConfig(Section):
     """Shared memory for the batches that processes exchange."""
     start_timeout_s: PositiveFloat = 300.0
     """Deadline for the cluster and for each worker to come up."""
-    cpus_per_worker: NonNegativeFloat = 1.0
+    cpus_per_worker: PositiveFloat = 1.0
     """CPU slots that a worker reserves (slots schedule; ``num_threads`` limits)."""
     pool_strategy: PoolStrategyConfig = PoolStrategyConfig()
     """Which nodes the processes of each resource pool take."""

@@ -7,7 +7,6 @@ many this process may use; with ``COUNT COMMAND…`` it waits for that many and 
 
 import contextlib
 import fcntl
-import math
 import os
 import sys
 import time
@@ -34,11 +33,6 @@ def visible_devices() -> list[str]:
         return [str(index) for index in range(len(device_memory()))]
     names = [name.strip() for name in named.split(",")]
     return [name for name in names if name not in ("", "-1", "NoDevFiles")]
-
-
-def whole(shares: float) -> int:
-    """Devices that make up a sum of shares, which floats may give as 1.0000000000000002."""
-    return math.ceil(round(shares, 4))
 
 
 def device_sizes() -> list[float]:
@@ -110,7 +104,7 @@ def _opened(device: str) -> int:
     folder = Path(os.environ.get(FOLDER, "/tmp/refblend-gpus"))
     file = folder / f"{_uuid(device)}.lock"
     try:
-        if not folder.is_dir():
+        with contextlib.suppress(FileExistsError):  # another job may make it at this moment
             folder.mkdir(parents=True)
             folder.chmod(0o1777)
         if not file.exists():  # Linux refuses O_CREAT for a file of another user in such a folder

@@ -44,11 +44,10 @@ class Guide:
 
     def restrict(self, logits: Tensor) -> None:
         """Set the logits (V,) of tokens that may not come next to −∞, in place."""
+        import xgrammar
+
         self._matcher.fill_next_token_bitmask(self._mask)
-        allowed = self._mask.view(torch.uint8)[0]
-        bits = allowed[:, None] >> torch.arange(8, dtype=torch.uint8) & 1
-        forbidden = bits.flatten()[: len(logits)] == 0
-        logits.masked_fill_(forbidden.to(logits.device), -torch.inf)
+        xgrammar.apply_token_bitmask_inplace(logits[None], self._mask.to(logits.device))
 
     def accept(self, token: int) -> None:
         """Move on by the chosen token, which :meth:`restrict` has allowed."""

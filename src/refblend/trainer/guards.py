@@ -35,28 +35,14 @@ def require_finite(step: int, matrices: "Mapping[str, Tensor | None]", mask: "Te
             )
 
 
-class LostUpdates:
-    """Counts each role's skipped updates in a row, up to now."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def update(self, role: str, lost: bool) -> None:
-        """Count one step; too many lost updates in a row are a TrainingError."""
-        self._counts[role] = self._counts.get(role, 0) + 1 if lost else 0
-        if self._counts[role] >= MAX_LOST_UPDATES:
-            raise TrainingError(
-                f"the gradient of the {role} was not finite in {MAX_LOST_UPDATES} steps in a row",
-                "Lower the learning rate and resume from an earlier checkpoint.",
-            )
-
-    def state_dict(self) -> dict[str, int]:
-        """The counts, for a checkpoint."""
-        return dict(self._counts)
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restore :meth:`state_dict`."""
-        self._counts = dict(state)
+def count_lost_update(counts: dict[str, int], role: str, lost: bool) -> None:
+    """Count a role's lost updates in a row; TrainingError if there are too many."""
+    counts[role] = counts.get(role, 0) + 1 if lost else 0
+    if counts[role] >= MAX_LOST_UPDATES:
+        raise TrainingError(
+            f"the gradient of the {role} was not finite in {MAX_LOST_UPDATES} steps in a row",
+            "Lower the learning rate and resume from an earlier checkpoint.",
+        )
 
 
 class JudgeWatch:

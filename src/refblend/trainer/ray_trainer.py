@@ -35,7 +35,7 @@ from refblend.trainer.checkpoint import CheckpointRef
 from refblend.trainer.console import validation_accuracy
 from refblend.trainer.datasets import RunData
 from refblend.trainer.experience import ExperienceCollector, as_rollout, rollout_requests
-from refblend.trainer.guards import require_finite
+from refblend.trainer.guards import count_lost_update, require_finite
 from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.validation import validation_metrics, validation_requests
 from refblend.workers.roles import ACTOR, CRITIC
@@ -309,7 +309,7 @@ class RayPPOTrainer:
         self.record.add_update(role, metrics)
         for notice in step_metrics.update_notices(role, metrics):
             self.outputs.trackers.message(f"step {self.step + 1}: {notice}")
-        self.state.lost_updates.update(role, step_metrics.all_lost(metrics))
+        count_lost_update(self.state.lost_updates, role, step_metrics.all_lost(metrics))
 
 
 def _due(step: int, frequency: int) -> bool:

@@ -20,7 +20,7 @@ from refblend.secret import mask
 from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.console import accuracies, validation_accuracy
-from refblend.trainer.guards import DriftGuard, LostUpdates
+from refblend.trainer.guards import DriftGuard
 from refblend.trainer.shaping import Blended
 from refblend.trainer.trackers import Trackers
 from refblend.trainer.tracking import MetricsLog, encode_line
@@ -35,7 +35,8 @@ class RunState:
     kl_controller: KLController
     drift: DriftGuard
     invalid_window: InvalidRateGuard
-    lost_updates: LostUpdates = field(default_factory=LostUpdates)
+    lost_updates: dict[str, int] = field(default_factory=dict)
+    """How many updates each role has lost in a row."""
     step: int = 0
     """The last finished step."""
     initial_entropy: float | None = None
@@ -61,12 +62,14 @@ class RunState:
     def state_dict(self) -> dict[str, Any]:
         """JSON values, independent of what happens later."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return {"step": self.step, "initial_entropy": self.initial_entropy} | parts
+        own = {name: getattr(self, name) for name in ("step", "initial_entropy")}
+        return own | {"lost_updates": dict(self.lost_updates)} | parts
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self.step = int(state["step"])
         self.initial_entropy = state.get("initial_entropy")
+        self.lost_updates = dict(state["lost_updates"])
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
 

@@ -12,30 +12,6 @@ from refblend.config.actor_rollout_ref import TrainWorkerConfig
 from refblend.workers.types import MiniBatch, Sequences
 
 
-def pack_by_tokens(
-    lengths: Sequence[int], rows: Sequence[int], max_tokens: int, max_rows: int | None = None
-) -> list[list[int]]:
-    """Group rows, longest first, while (rows × longest) is within ``max_tokens``."""
-    groups: list[list[int]] = []
-    for row in sorted(rows, key=lambda r: (-lengths[r], r)):
-        group = groups[-1] if groups else None
-        fits = group and (len(group) + 1) * lengths[group[0]] <= max_tokens
-        if group and fits and (max_rows is None or len(group) < max_rows):
-            group.append(row)
-        else:
-            groups.append([row])
-    return groups
-
-
-def split_over_ranks(lengths: Sequence[int], rows: Sequence[int], ranks: int) -> list[list[int]]:
-    """Deal rows to ranks in snake order, longest first: token counts differ by about one row."""
-    shares: list[list[int]] = [[] for _ in range(ranks)]
-    for position, row in enumerate(sorted(rows, key=lambda r: (-lengths[r], r))):
-        turn, place = divmod(position, ranks)
-        shares[place if turn % 2 == 0 else ranks - 1 - place].append(row)
-    return shares
-
-
 def plan_micro_batches(
     lengths: Sequence[int],
     rows: Sequence[int],
@@ -50,16 +26,16 @@ def plan_micro_batches(
     with ``prompts``, whose rows share their tokens, each prompt once.
     """
     if prompts is None:
-        plans = [
-            pack_by_tokens(lengths, share, max_tokens, max_rows)
-            for share in split_over_ranks(lengths, rows, ranks)
-        ]
+        parts = [Part((row,), lengths[row], lengths[row]) for row in rows]
     else:
         total = sum(part.tokens for part in group_rows(lengths, rows, prompts, 2**62))
         # A rank's share, plus the prompt that splitting repeats.
         fair = -(-total // ranks) + max(len(prompts[r]) for r in rows)
         parts = group_rows(lengths, rows, prompts, min(max_tokens, fair), max_rows)
-        plans = [pack_parts(share, max_tokens, max_rows) for share in deal_parts(parts, ranks)]
+    plans = [
+        pack_parts(share, max_tokens, max_rows, padded=prompts is None)
+        for share in deal_parts(parts, ranks)
+    ]
     most = max(map(len, plans))
     return [plan + [[] for _ in range(most - len(plan))] for plan in plans]
 
@@ -113,19 +89,23 @@ def deal_parts(parts: Sequence[Part], ranks: int) -> list[list[Part]]:
 
 
 def pack_parts(
-    parts: Sequence[Part], max_tokens: int, max_rows: int | None = None
+    parts: Sequence[Part], max_tokens: int, max_rows: int | None = None, padded: bool = False
 ) -> list[list[int]]:
-    """Fill micro-batches with parts of similar longest rows; a part's rows stay neighbours."""
+    """Fill micro-batches with parts of similar longest rows; a part's rows stay neighbours.
+
+    With ``padded`` every row counts as many tokens as the longest of its micro-batch.
+    """
     groups: list[list[int]] = []
-    tokens = 0
+    tokens = longest = 0
     for part in sorted(parts, key=lambda p: (-p.longest, p.rows[0])):
-        room = max_rows is None or not groups or len(groups[-1]) + len(part.rows) <= max_rows
-        if groups and room and tokens + part.tokens <= max_tokens:
+        count = len(part.rows) + (len(groups[-1]) if groups else 0)
+        cost = count * longest if padded else tokens + part.tokens
+        if groups and cost <= max_tokens and (max_rows is None or count <= max_rows):
             groups[-1].extend(part.rows)
             tokens += part.tokens
         else:
             groups.append(list(part.rows))
-            tokens = part.tokens
+            tokens, longest = part.tokens, part.longest
     return groups
 
 

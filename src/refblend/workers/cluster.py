@@ -27,7 +27,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from refblend.config.trainer import RayConfig
 from refblend.errors import ResourceError, first_line
-from refblend.lifecycle.devices import whole
 from refblend.lifecycle.folders import command_folder
 from refblend.lifecycle.stalls import stall_limit
 
@@ -138,7 +137,7 @@ def _start_private(config: RayConfig, num_cpus: float, num_gpus: float, folder: 
             ray.init(
                 address="local",
                 num_cpus=config.num_cpus or max(1, int(-(-num_cpus // 1))),
-                num_gpus=whole(num_gpus),
+                num_gpus=num_gpus,
                 include_dashboard=False,
                 object_store_memory=config.object_store_memory_mb * 2**20,
                 log_to_driver=False,

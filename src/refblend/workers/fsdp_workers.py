@@ -4,8 +4,7 @@ Each is a plain class that can be used without Ray, in one process or as one ran
 group (:mod:`refblend.workers.ranks`).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -82,30 +81,17 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
             policy = load_policy(self.model_path, self.temperature, **self.loading)
             self.reference = distributed.shard(policy.requires_grad_(False), self.fsdp)
 
-    @contextmanager
-    def _as_reference(self) -> Iterator[None]:
-        """Within the block the network is the reference policy."""
+    def as_reference(self, sequences: Sequences, plan: list[list[int]], method: str) -> Shard:
+        """A pass of :class:`PolicyRank`, named by its method, by the reference policy."""
+        compute: Callable[..., Shard] = getattr(self, method)
         if self.model.lora_rank:
             with lora.adapter_off(self.network.lm):
-                yield
-            return
+                return compute(sequences, plan)
         trained, self.network = self.network, self.reference
         try:
-            yield
+            return compute(sequences, plan)
         finally:
             self.network = trained
-
-    def compute_log_prob_of_reference(self, sequences: Sequences, plan: list[list[int]]) -> Shard:
-        """:meth:`compute_log_prob` by the reference policy."""
-        with self._as_reference():
-            return self.compute_log_prob(sequences, plan)
-
-    def compute_pooled_states_of_reference(
-        self, sequences: Sequences, plan: list[list[int]]
-    ) -> Shard:
-        """:meth:`compute_pooled_states` by the reference policy."""
-        with self._as_reference():
-            return self.compute_pooled_states(sequences, plan)
 
     def loss(
         self, sequences: Sequences, targets: PolicyTargets, mini: MiniBatch, rows: list[int]
@@ -172,7 +158,10 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
             weights = lora.adapter_of(distributed.full_state(self.network, True, dtype))
         else:
             weights = self.full_weights(dtype)
-        return self._pushed.pack(weights, dtype) if distributed.is_main() else None
+        packed = self._pushed.pack(weights, dtype) if distributed.is_main() else None
+        del weights
+        self._lend()  # the rollout engine takes its cache next
+        return packed
 
     def packed_bytes(self) -> NDArray[np.uint8] | None:
         """What was packed last, for engines on other machines (None on ranks other than 0)."""

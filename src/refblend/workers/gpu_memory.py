@@ -17,6 +17,7 @@ activations of Qwen's and Llama's layers; with the head of that time it gives th
 update (``results/gpu/check.md``) to within a tenth. Nothing else of the formula has been measured.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,23 +128,32 @@ def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
 
 
 def on_devices(needs: Sequence[Any]) -> list[list[Any]]:
-    """What lies on each device, of anything with ``gpus`` of at most 1: first fit, as Ray packs."""
+    """What lies on each device, of anything with a ``role`` and ``gpus`` of at most 1.
+
+    The largest first; each where it fits and the fewest of its role are.
+    """
     devices: list[list[Any]] = []
-    for need in needs:
-        fits = (d for d in devices if sum(other.gpus for other in d) + need.gpus <= 1 + 1e-9)
-        if (held := next(fits, None)) is None:
-            devices.append(held := [])
-        held.append(need)
+    for need in sorted(needs, key=lambda need: -need.gpus):
+        fits = [d for d in devices if sum(other.gpus for other in d) + need.gpus <= 1 + 1e-9]
+        if not fits:
+            fits = [[]]
+            devices += fits
+        min(fits, key=lambda d: [other.role for other in d].count(need.role)).append(need)
     return devices
 
 
 def peak(held: Sequence[Need]) -> float:
     """The most that the processes of one device hold at once; sleepers take turns with ranks."""
     always = sum(need.kept + (ASLEEP if need.sleeps else 0.0) for need in held)
-    engines = [need for need in held if need.role in (ROLLOUT.name, JUDGE.name)]
-    always += sum(engine.working for engine in engines if not engine.sleeps)
-    of_ranks = sum(need.working for need in held if need not in engines)
-    return always + max([of_ranks, *(engine.working for engine in engines if engine.sleeps)])
+    turns = Counter({"ranks": 0.0})
+    for need in held:
+        if need.sleeps:
+            turns[need.role] += need.working  # all engines of a role wake together
+        elif need.role in (ROLLOUT.name, JUDGE.name):
+            always += need.working
+        else:
+            turns["ranks"] += need.working
+    return always + max(turns.values())
 
 
 def summary(held: Sequence[Need], device: float) -> str:

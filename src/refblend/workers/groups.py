@@ -22,7 +22,7 @@ from ray.util import get_node_ip_address
 
 from refblend import runtime
 from refblend.config import RefblendConfig
-from refblend.errors import RefblendError, first_line
+from refblend.errors import RefblendError, WorkerError, first_line
 from refblend.lifecycle.devices import VISIBLE
 from refblend.lifecycle.faults import is_out_of_memory
 from refblend.lifecycle.stalls import stall_limit
@@ -208,8 +208,8 @@ class WorkerGroup:
         """Of each rank: those of one node can open one another's memory."""
         self._ranks: list[ActorHandle] = [
             self._remote.options(
-                num_cpus=place.bundle.cpus,
-                num_gpus=place.bundle.gpus,
+                num_cpus=place.process.cpus,
+                num_gpus=place.process.gpus,
                 max_restarts=0,
                 scheduling_strategy=place.strategy,
                 # Ray would keep a record of every call, for a dashboard that does not run.
@@ -234,9 +234,12 @@ class WorkerGroup:
         return len(self._ranks)
 
     def ready(self) -> None:
-        """Wait until every rank is up; errors as in :meth:`Future.results`."""
+        """Wait until every rank is up; errors as in :meth:`Future.results`, but no late answer."""
         remedy = "Raise ray.start_timeout_s, or start fewer runs at once."
-        _wait(self.role, self._starting, self._start_timeout_s, remedy)
+        try:
+            _wait(self.role, self._starting, self._start_timeout_s, remedy)
+        except WorkerTimeoutError as error:  # for a judge that would be a batch without scores
+            raise WorkerError(error.reason, error.remedy) from None
 
     def wait(self, references: Sequence[Any], left_s: float | None = None) -> list[Any]:
         """Wait for calls on this group; errors as in :meth:`Future.results`."""

@@ -34,7 +34,7 @@ HEAD = "node:__internal_head__"
 
 
 @dataclass(frozen=True)
-class Bundle:
+class Process:
     """What one worker process asks for."""
 
     role: str
@@ -45,14 +45,6 @@ class Bundle:
     """The configuration key that asks for the GPUs."""
     node: str | None = None
     """Address or custom resource of its node; null: any node."""
-
-    @property
-    def resources(self) -> dict[str, float]:
-        """What Ray reserves."""
-        found = {"CPU": self.cpus, "GPU": self.gpus}
-        if self.node_resource:
-            found[self.node_resource] = A_BIT
-        return {name: amount for name, amount in found.items() if amount > 0}
 
     @property
     def node_resource(self) -> str | None:
@@ -69,56 +61,76 @@ class Bundle:
 class Place:
     """Where a worker process runs."""
 
-    bundle: Bundle
+    process: Process
     strategy: PlacementGroupSchedulingStrategy
     node: str
     """Ray's id of the node."""
 
 
-def plan_pools(config: RefblendConfig) -> list[Bundle]:
+def plan_pools(config: RefblendConfig) -> list[Process]:
     """The worker processes that a run needs, and the pool of each."""
-    bundles = []
+    processes = []
     for role in roles_of(config):
         asked, cpus = role.processes(config), config.ray.cpus_per_worker
         node = getattr(role.settings(config), "node", None)
-        bundle = Bundle(role.name, role.pool(config), cpus, asked.gpus, role.gpu_key, node)
-        bundles += [bundle] * asked.count
+        process = Process(role.name, role.pool(config), cpus, asked.gpus, role.gpu_key, node)
+        processes += [process] * asked.count
+    return processes
+
+
+def totals(processes: Sequence[Process]) -> tuple[float, int]:
+    """CPU slots and GPUs of all processes together; no share lies on two GPUs."""
+    whole = sum(p.gpus for p in processes if p.gpus > 1)
+    return sum(p.cpus for p in processes), len(on_devices(_sharing(processes))) + int(whole)
+
+
+def _sharing(processes: Sequence[Process]) -> list[Process]:
+    return [process for process in processes if 0 < process.gpus <= 1]
+
+
+def bundles_of(processes: Sequence[Process]) -> list[list[Process]]:
+    """What Ray places together: processes that share a GPU, of one pool and node; or one alone.
+
+    Left to place every share by itself, Ray fills one GPU with engines before it takes the next.
+    """
+    bundles = [[process] for process in processes if not 0 < process.gpus <= 1]
+    for device in on_devices(_sharing(processes)):
+        for place in dict.fromkeys((p.pool, p.node) for p in device):
+            bundles.append([p for p in device if (p.pool, p.node) == place])
     return bundles
 
 
-def totals(bundles: Sequence[Bundle]) -> tuple[float, float]:
-    """CPU slots and GPUs of all processes together."""
-    return sum(b.cpus for b in bundles), sum(b.gpus for b in bundles)
+def _resources(bundle: Sequence[Process]) -> dict[str, float]:
+    """What Ray reserves for a bundle, to its precision."""
+    found = {
+        "CPU": round(sum(process.cpus for process in bundle), 4),
+        "GPU": round(sum(process.gpus for process in bundle), 4),
+    }
+    if node := bundle[0].node_resource:
+        found[node] = A_BIT
+    return {name: amount for name, amount in found.items() if amount > 0}
 
 
 def check_resources(
     config: RefblendConfig, available: Mapping[str, float], where: str = "cluster"
 ) -> None:
     """Refuse (ResourceError) what a run asks for beyond ``available`` (Ray's names; bytes)."""
-    bundles = plan_pools(config)
-    counts = Counter(bundle.role for bundle in bundles)
-    roles = ", ".join(f"{count} × {role}" for role, count in counts.items())
-    for name, wanted in zip(("CPU", "GPU"), totals(bundles), strict=True):
-        have = available.get(name, 0.0)
-        if wanted > have + 1e-9:
-            largest = max(bundles, key=lambda b: b.gpus)
-            remedy = (
-                "Lower ray.cpus_per_worker, raise ray.num_cpus, or use a larger cluster."
-                if name == "CPU"
-                else f"Lower {largest.key}, or use a cluster with more GPUs."
-            )
-            raise ResourceError(
-                f"the run asks for {wanted:g} {name}s ({roles}) and the {where} has {have:g}",
-                remedy,
-            )
-    sharing = sorted((b for b in bundles if 0 < b.gpus <= 1), key=lambda b: -b.gpus)
-    devices = len(on_devices(sharing)) + sum(b.gpus for b in bundles if b.gpus > 1)
-    if devices > (have := available.get("GPU", 0.0)):
-        alike = Counter(f"{b.role} {b.gpus:g}" for b in sharing)
+    processes = plan_pools(config)
+    cpus, gpus = totals(processes)
+    if cpus > (have := available.get("CPU", 0.0)) + 1e-9:
+        counts = Counter(process.role for process in processes)
+        roles = ", ".join(f"{count} × {role}" for role, count in counts.items())
         raise ResourceError(
-            f"the shares of a GPU ({', '.join(f'{n} × {s}' for s, n in alike.items())}) take "
-            f"{devices:g} devices, for none is split over two, and the {where} has {have:g}",
-            f"Lower one of {', '.join(dict.fromkeys(b.key for b in sharing))}.",
+            f"the run asks for {cpus:g} CPUs ({roles}) and the {where} has {have:g}",
+            "Lower ray.cpus_per_worker, raise ray.num_cpus, or use a larger cluster.",
+        )
+    if gpus > (have := available.get("GPU", 0.0)):
+        asking = [process for process in processes if process.gpus]
+        alike = Counter(f"{process.role} {process.gpus:g}" for process in asking)
+        raise ResourceError(
+            f"the processes ({', '.join(f'{n} × {s}' for s, n in alike.items())}) take {gpus} GPUs, "
+            f"for no share is split over two, and the {where} has {have:g}",
+            f"Lower one of {', '.join(dict.fromkeys(p.key for p in asking))}, or use more GPUs.",
         )
     store = config.ray.object_store_memory_mb * MIB
     needs: list[tuple[str, float, str]] = [("object store", store, "ray.object_store_memory_mb")]
@@ -136,10 +148,10 @@ def check_resources(
 
 def check_machine(config: RefblendConfig) -> None:
     """Refuse (ConfigError, ResourceError) a run of one machine which lacks what it needs."""
-    bundles = plan_pools(config)
-    _check_gpus(config, bundles)
+    processes = plan_pools(config)
+    _check_gpus(config, processes)
     if config.ray.address is None:
-        devices = device_sizes() if totals(bundles)[1] else []
+        devices = device_sizes() if totals(processes)[1] else []
         available = {
             "CPU": float(config.ray.num_cpus or math.inf),
             "GPU": float(len(devices)),
@@ -150,7 +162,7 @@ def check_machine(config: RefblendConfig) -> None:
             check_gpu_memory(config, devices[0])
 
 
-def _check_gpus(config: RefblendConfig, bundles: Sequence[Bundle]) -> None:
+def _check_gpus(config: RefblendConfig, processes: Sequence[Process]) -> None:
     for role in roles_of(config):
         engine, key = role.settings(config), role.section
         ranks = getattr(engine, "tensor_model_parallel_size", 1)
@@ -161,18 +173,18 @@ def _check_gpus(config: RefblendConfig, bundles: Sequence[Bundle]) -> None:
                 f"Set {key}.num_gpus=1, or {key}.tensor_model_parallel_size=1.",
             )
     on_gpu = config.actor_rollout_ref.actor.fsdp_config.num_gpus_per_worker > 0
-    for bundle in bundles:
-        if on_gpu and not bundle.gpus and bundle.role in (REFERENCE.name, CRITIC.name):
+    for process in processes:
+        if on_gpu and not process.gpus and process.role in (REFERENCE.name, CRITIC.name):
             colocate = ", set actor_rollout_ref.ref.colocated=true"
-            other = colocate if bundle.role == REFERENCE.name else ""
+            other = colocate if process.role == REFERENCE.name else ""
             raise ConfigError(
-                f"{bundle.key}=0 puts {bundle.role} on the CPU, and the actor has a GPU",
+                f"{process.key}=0 puts {process.role} on the CPU, and the actor has a GPU",
                 f"Give it a share, such as 0.1{other}, or turn off what needs it.",
             )
-        if bundle.gpus > 1 and not bundle.gpus.is_integer():
+        if process.gpus > 1 and not process.gpus.is_integer():
             raise ConfigError(
-                f"{bundle.key}: Ray gives a process a share of one GPU or whole ones, not "
-                f"{bundle.gpus:g}",
+                f"{process.key}: Ray gives a process a share of one GPU or whole ones, not "
+                f"{process.gpus:g}",
                 "Give a number below 1, or a whole one.",
             )
 
@@ -183,15 +195,15 @@ class ResourcePools:
     def __init__(self, config: RefblendConfig, wait_s: float = 0.0) -> None:
         """Reserve all pools, or ResourceError; ``wait_s`` is time for lost nodes to come back."""
         planned = plan_pools(config)
-        self._groups: list[tuple[PlacementGroup, list[Bundle]]] = []
+        self._groups: list[tuple[PlacementGroup, list[list[Process]]]] = []
         if not wait_s:
             available = ray.cluster_resources()
             _check_nodes(planned, available)
             check_resources(config, available)
         timeout_s = config.ray.start_timeout_s + wait_s
-        for name in dict.fromkeys(bundle.pool for bundle in planned):
-            bundles = [bundle for bundle in planned if bundle.pool == name]
-            wanted = [bundle.resources for bundle in bundles]
+        for name in dict.fromkeys(process.pool for process in planned):
+            bundles = [bundle for bundle in bundles_of(planned) if bundle[0].pool == name]
+            wanted = list(map(_resources, bundles))
             strategy = getattr(config.ray.pool_strategy, name).upper()
             group = placement_group(wanted, strategy=strategy)
             self._groups.append((group, bundles))
@@ -207,19 +219,21 @@ class ResourcePools:
     def places(self, role: str, number: int | None = None) -> list[Place]:
         """The places of a role's processes, in rank order; those of a node are neighbours.
 
-        With ``number`` that process's place alone.
+        With ``number`` that of one engine, which it keeps when its node is replaced.
         """
         found = []
         for group, bundles in self._groups:
             with stall_limit("looking for the nodes"):
                 nodes = placement_group_table(group)["bundles_to_node_id"]
             found += [
-                Place(bundle, PlacementGroupSchedulingStrategy(group, i), nodes[i])
+                Place(process, PlacementGroupSchedulingStrategy(group, i), nodes[i])
                 for i, bundle in enumerate(bundles)
-                if bundle.role == role
+                for process in bundle
+                if process.role == role
             ]
-        found.sort(key=lambda place: place.node)
-        return found if number is None else [found[number]]
+        if number is not None:
+            return [found[number]]
+        return sorted(found, key=lambda place: place.node)
 
     def remove(self) -> None:
         """Give all resources back."""
@@ -229,12 +243,12 @@ class ResourcePools:
         self._groups.clear()
 
 
-def _check_nodes(bundles: Sequence[Bundle], available: Mapping[str, float]) -> None:
-    for bundle in bundles:
-        if bundle.node_resource and bundle.node_resource not in available:
+def _check_nodes(processes: Sequence[Process], available: Mapping[str, float]) -> None:
+    for process in processes:
+        if process.node_resource and process.node_resource not in available:
             marks = [name for name in available if "node:" in name and name != HEAD]
             nodes = sorted(mark.removeprefix("node:") for mark in marks)
             raise ResourceError(
-                f"the {bundle.role} is to run on node {bundle.node}, which is not in the cluster",
+                f"the {process.role} is to run on node {process.node}, which is not in the cluster",
                 f"Name one of {', '.join(nodes)}, or one's custom resource.",
             )

@@ -170,8 +170,9 @@ class WorkerSet:
 
     def forward(self, role: Role, method: str, sequences: Sequences) -> Future | None:
         """Launch a pass over all sequences: one shard per rank; None when no such role runs."""
+        more: tuple[str, ...] = ()
         if role is REFERENCE and self.config.reference_in_actor:
-            role, method = ACTOR, f"{method}_of_reference"
+            role, method, more = ACTOR, "as_reference", (method,)
         groups = self.groups.get(role.name)
         if groups is None:
             return None
@@ -181,7 +182,7 @@ class WorkerSet:
         budget = getattr(role.settings(self.config), role.budget)
         plans = plan_micro_batches(sequences.lengths, rows, group.size, budget, prompts=prompts)
         shared = share(sequences)
-        return group.call_each(method, [(shared, plan) for plan in plans])
+        return group.call_each(method, [(shared, plan, *more) for plan in plans])
 
     def _shared_prompts(self, sequences: Sequences) -> list[list[int]] | None:
         """The prompts, if the responses of one share its tokens."""

@@ -104,11 +104,9 @@ def gpus_to_train(config: RefblendConfig) -> int:
     shares = [group.fsdp_config.num_gpus_per_worker for group in groups]
     if not any((policy.rollout.num_gpus, scoring.num_gpus, *shares)):
         return 0
-    from refblend.lifecycle.devices import whole
-    from refblend.workers.roles import roles_of  # takes seconds, which scales without GPUs save
+    from refblend.workers.pools import plan_pools, totals  # takes seconds; scales on CPUs save them
 
-    asked = [role.processes(config) for role in roles_of(config)]
-    return whole(sum(processes.count * processes.gpus for processes in asked))
+    return totals(plan_pools(config))[1]
 
 
 def gpus_to_test(config: RefblendConfig) -> int:
