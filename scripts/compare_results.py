@@ -21,12 +21,12 @@ from rich.table import Column, Table
 
 COSTS = re.compile(
     r"seconds|_s$|\(s\)|time|hours|energy|co2e|memory|throughput|tokens_a_second"
-    r"|^step_|^judge_serial|^hidden"
+    r"|^step_"
 )
 """Columns that say what a run cost, and measures that do where they stand in rows."""
 ORIGIN = {"commit", "dirty", "hardware", "models", "resumed"}
 """Columns that say where a run came from; warm starts differ between machines by rounding."""
-COST_TABLES = re.compile(r"^(resources|costs\w*|answers\w*|\w+_(hidden|costs))$")
+COST_TABLES = re.compile(r"^(resources|costs\w*|\w+_costs)$")
 """Tables of nothing else; their measures stand in rows."""
 
 

@@ -1,7 +1,8 @@
 """Errors meant for the user: one line that says what is wrong, where, and how to fix it.
 
-Every error of this module ends the command with exit status 2 and without a traceback. Anything
-else that escapes is a bug in refblend and is shown with its traceback.
+Every error of this module ends the command without a traceback and with exit status 2, or 4 where
+a training failed that had not been refused. Anything else that escapes is a bug in refblend and is
+shown with its traceback.
 """
 
 import contextlib
@@ -11,6 +12,9 @@ from typing import Any, TypeVar
 from refblend.secret import mask
 
 T = TypeVar("T")
+
+BEGUN = 4
+"""Exit status of a training that failed after it had begun, so that the study's jobs can tell."""
 
 
 def first_line(error: BaseException) -> str:
@@ -112,9 +116,13 @@ class ResourceError(RefblendError):
 class WorkerError(RefblendError):
     """A worker process failed more often than the run allows, or missed a deadline."""
 
+    exit_status = BEGUN
+
 
 class TrainingError(RefblendError):
     """Training has produced numbers with which it cannot continue."""
+
+    exit_status = BEGUN
 
 
 class DriftError(RefblendError):

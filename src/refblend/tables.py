@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SMALL = {"compression": "zstd", "compression_level": 9, "dictionary_pagesize_limit": 2**12}
 WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("to_csv", {"index": False}),
+    ".tsv": ("to_csv", {"index": False, "sep": "\t"}),
     ".jsonl": ("to_json", {"orient": "records", "lines": True, "force_ascii": False}),
     ".parquet": ("to_parquet", {"index": False, **_SMALL}),
 }

@@ -19,7 +19,7 @@ try:
     guardian.guard()
 except WorkerError as error:
     print(error, flush=True)
-    sys.exit(2)
+    sys.exit(error.exit_status)
 folder = pathlib.Path(os.environ["TMPDIR"], f"refblend-ray-{guardian.folders._mark}")
 """
 
@@ -46,7 +46,7 @@ def end(process: "subprocess.Popen[str]") -> tuple[int, str]:
         ("sys.exit(143)", 143, ""),
         ("raise KeyError('a defect')", 1, "KeyError: 'a defect'\n"),
         # What refblend.lifecycle.stalls does: it has told its reason itself, and leaves its folder.
-        ("folder.mkdir(); print('told', flush=True); os._exit(2)", 2, "told\n"),
+        ("folder.mkdir(); print('told', flush=True); os._exit(4)", 4, "told\n"),
     ],
 )
 def test_the_child_s_own_end_is_the_parent_s(tmp_path, body, status, output):
@@ -76,7 +76,7 @@ print(child.pid, flush=True)
     other.mkdir()
     status, output = end(start(body, tmp_path))
     pid, message = output.splitlines()
-    assert status == 2
+    assert status == 4
     assert message.startswith(f"{cause} the training process. Call the same command again")
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(pid)).wait(10)

@@ -24,7 +24,7 @@ with stalls.stall_limit("waiting for the judge", 0.3):
 def test_a_stuck_call_ends_the_process_and_its_children():
     command = [sys.executable, "-c", STUCK]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
+    assert done.returncode == 4
     assert done.stderr.startswith("error: waiting for the judge: Ray did not answer within 0.5 s.")
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(done.stdout)).wait(10)

@@ -66,7 +66,8 @@ def results(tmp_path: Path) -> Path:
         folder = tmp_path / name
         (folder / "tables").mkdir(parents=True)
         (folder / "tables" / "arms.csv").write_text("arm,n\noff,2\n")
-        (folder / "tables" / "actor_quality.csv").write_text("n\n")
+        if name == "m1":
+            (folder / "tables" / "verdicts.csv").write_text("n\n")
         (folder / "report.md").write_text("![curves](figures/curves.svg) [a](#b) ![c](d.png)")
         for file in ("checks.json", "d.png"):
             (folder / file).touch()
@@ -83,7 +84,7 @@ def results(tmp_path: Path) -> Path:
         ("m1/tables/arms.csv", "arm,n\n", "arms.csv has no rows"),
         ("m1/report.md", "no picture", "shows no figure"),
         ("m1/report.md", "![c](d.png) No data.", "a table without rows"),
-        ("m3/report.md", "![c](d.png) No run of this experiment has finished.", "without a fin"),
+        ("m3/report.md", "![c](d.png)\n- `off`, seed 1: failed", "has a run that has not finished"),
     ],
 )
 def test_what_is_not_whole_is_named(results, file, content, says) -> None:

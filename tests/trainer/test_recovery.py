@@ -34,7 +34,7 @@ def test_a_driver_that_is_killed_and_stopped_resumes(make_run, undisturbed):
     run = make_run("trainer.max_ckpt_to_keep=3")
     # SIGKILL in the middle of step 3: Ray's processes go with the driver, and the command tells.
     killed = run.train(SABOTEUR_TARGET="driver", SABOTEUR_AFTER="2")
-    assert killed.status == 2, killed.output
+    assert killed.status == 4, killed.output
     assert "error: signal SIGKILL ended the training process" in killed.output
     assert [m["step"] for m in run.metrics()] == [0, 1, 2]
     # SIGTERM at the same place: the step is finished and saved, and the status is the shell's.
@@ -62,7 +62,7 @@ def test_a_death_in_any_stage_loses_nothing(make_run, undisturbed, worker, after
     when = {"SABOTEUR_AFTER": str(after), "SABOTEUR_DELAY": str(delay)}
     ended = run.train(SABOTEUR_TARGET=worker, **when)
     if worker == "driver":
-        assert ended.status == 2, ended.output
+        assert ended.status == 4, ended.output
         ended = run.train()
     assert ended.status == 0, ended.output
     assert_same(run, undisturbed)

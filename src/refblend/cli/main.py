@@ -1,4 +1,4 @@
-"""``refblend``: the command line. Errors meant for the user are one line and exit status 2."""
+"""``refblend``: the command line. Errors meant for the user are one line and exit status 2 or 4."""
 
 import contextlib
 import logging

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from refblend.errors import RefblendError, WorkerError
+from refblend.errors import BEGUN, WorkerError
 from refblend.lifecycle import folders
 
 _PASSED_ON = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -46,7 +46,7 @@ def guard() -> None:
     status, passed_on = _wait(child, blocked)
     signal.pthread_sigmask(signal.SIG_SETMASK, previous)
     # A child that ends by itself without Python's leave has said why (lifecycle/stalls.py).
-    spoken = _has_byte(reader) or status == RefblendError.exit_status or -status in passed_on
+    spoken = _has_byte(reader) or status == BEGUN or -status in passed_on
     # Who was cut short while it cleaned up has left something, too.
     if not spoken or folders.folders_of(mark):
         clean_up(mark)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from refblend.errors import RefblendError
+from refblend.errors import BEGUN
 
 GRACE_S = 60.0
 """What a call that should return at once may take, and others beyond their own deadline."""
@@ -45,4 +45,4 @@ def _abandon(what: str, seconds: float) -> None:
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    os._exit(RefblendError.exit_status)
+    os._exit(BEGUN)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from refblend.errors import ProblemsError, StudyError
+from refblend.errors import ConfigError, ProblemsError, StudyError
 from refblend.study.design.grid import (
     build_grid,
     configuration_digest,
@@ -300,6 +300,14 @@ def test_arms_with_seeds_of_their_own(params: Path) -> None:
 def test_bad_experiments_are_refused(params, wrong, said) -> None:
     write_experiment(params, "A", **{"arms": {"off": OFF, "weak": WEAK}} | wrong)
     with pytest.raises(StudyError, match=said):
+        load_experiment(params / "study" / "A.yaml")
+
+
+@pytest.mark.parametrize("wrong", ["gpus: 1", "gpu: two", "gpu: 0", "gpu: -1"])
+def test_a_bad_limit_of_seeds_is_refused(params, wrong) -> None:
+    write_experiment(params, "A", arms={"off": OFF, "weak": WEAK})
+    (params / "seeds.yaml").write_text(wrong)
+    with pytest.raises(ConfigError, match=f"seeds.yaml: .*{wrong.split(':')[0]}"):
         load_experiment(params / "study" / "A.yaml")
 
 

@@ -14,11 +14,12 @@ import scoring_reports
 import yaml
 
 from refblend.errors import StudyError
-from refblend.study.design.grid import build_grid, write_grid
+from refblend.study.design.grid import build_grid
 from refblend.study.design.spec import experiments_of, load_experiments
 from refblend.study.report import style
 from refblend.study.report.build import Archive, Place, write_report, write_scoring
 from refblend.study.runs.collect import write_collected
+from refblend.tables import write_table
 
 PARAMS = Path(__file__).parents[3] / "params"
 MOST_WORDS = {"m1": 1200, "m2": 4000, "m3": 4000, "scoring": 1200}
@@ -45,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     specs = load_experiments(params)
     names = [name for m in ("m1", "m2", "m3") for name in experiments_of(m, params, "cpu")]
     grid = build_grid(names, "cpu", params)
-    write_grid(grid, place.results / "grid.tsv")
+    write_table(place.results / "grid.tsv", grid)
     runs = dict.fromkeys(zip(grid.arm, grid.seed.astype(int), strict=True))
     costs = {arm for spec in specs.values() if spec.exclusive for arm in spec.arms}
     effects = {"linear": -0.2, "linear_terminal": 0.05, "sparse_challenger": 0.1}
@@ -132,9 +133,26 @@ def test_what_has_not_run_is_left_out_or_refused(place: Place, tmp_path: Path) -
     written = write_report(place, "M1", frames, tmp_path / "M1")
     assert "1 of 2 runs finished" in written.read_text()
     nothing = m2_frames.collected([("off", 1)], missing=[("off", 1)])
-    with pytest.raises(StudyError, match="A: no run has finished at scale cpu"):
+    with pytest.raises(StudyError, match="A: no run has finished at scale cpu; worker died"):
         write_report(place, "A", nothing, tmp_path / "A")
     assert not (tmp_path / "A").exists()
+    lost = next(iter(load_experiments(place.params, ["E"])["E"].arms))
+    frames = m2_frames.collected([("off", 1), ("linear", 1), (lost, 1)], missing=[(lost, 1)])
+    text = write_report(place, "m2", frames, tmp_path / "m2").read_text()
+    assert "2 of 3 runs finished" in text
+    assert f"- `{lost}`, seed 1: failed, worker died\n" in text
+    with pytest.raises(StudyError, match="no complete experiment noisy_entrpy"):
+        list(Archive.read(place).redraw(["noisy_entrpy"]))
+
+
+def test_a_folder_that_no_report_wrote_is_left_alone(place: Place, tmp_path: Path) -> None:
+    kept = tmp_path / "figures" / "mine.png"
+    kept.parent.mkdir()
+    kept.touch()
+    frames = m2_frames.collected([("off", 1), ("linear", 1)])
+    with pytest.raises(StudyError, match="figures was written by no report"):
+        write_report(place, "M1", frames, tmp_path)
+    assert kept.exists()
 
 
 @pytest.mark.parametrize(("seeds", "bands"), [((1, 2), 0), ((1, 2, 3), 1)])

@@ -29,7 +29,10 @@ def test_each_recorded_step_has_its_own_alignment(by_std: bool) -> None:
             for n in range(4)
             for p in range(6)
         ]
-    assert alignment_by_step(pd.DataFrame(rows), by_std) == pytest.approx(expected, abs=1e-6)
+    algorithm, frame = {"norm_adv_by_std_in_grpo": by_std}, pd.DataFrame(rows)
+    assert alignment_by_step(algorithm, frame) == pytest.approx(expected, abs=1e-6)
+    for other in ({"adv_estimator": "gae"}, {"ref_quality_score": {"method": "hero"}}):
+        assert alignment_by_step(other, frame) == {}, "its advantages are not recorded"
 
 
 def test_steps_without_groups_or_truth_have_none() -> None:
@@ -37,4 +40,4 @@ def test_steps_without_groups_or_truth_have_none() -> None:
     equal = [{"step": 6, "uid": 0, "blended": b, "acc": 1.0} for b in (0.1, 0.9)]
     unknown = [{"step": 7, "uid": 0, "blended": b, "acc": None} for b in (0.1, 0.9)]
     for rows in ([*alone, *equal, *unknown], []):
-        assert alignment_by_step(pd.DataFrame(rows), norm_by_std=True) == {}
+        assert alignment_by_step({}, pd.DataFrame(rows)) == {}

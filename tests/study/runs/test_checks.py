@@ -6,7 +6,7 @@ from made_runs import grid_of, write_run
 from typer.testing import CliRunner
 
 from refblend.cli.study import app
-from refblend.errors import StudyError
+from refblend.errors import StudyError, TrainingError, WorkerError
 from refblend.files import write_json
 from refblend.study.runs.checks import block_record, check_milestone, record_failure
 from refblend.study.runs.collect import Collected, collect, write_collected
@@ -50,6 +50,15 @@ def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(t
     assert json.loads((old / "summary.json").read_text())["status"] == "finished"
     # Both are tried again: the workflow counts the lines.
     assert all((run / "failures.jsonl").exists() for run in (old, new))
+
+
+@pytest.mark.parametrize("error", [WorkerError, TrainingError])
+def test_seeds_that_finished_before_a_later_one_was_killed_count(tmp_path, error):
+    done, lost = (tmp_path / "cpu" / "linear" / f"seed_{seed}" for seed in (1, 2))
+    write_run(done, 1)
+    assert record_failure([done, lost], error.exit_status) == [lost]
+    runs = collect(grid_of(("linear", 1), ("linear", 2)), "cpu", tmp_path).runs
+    assert list(runs.status) == ["finished", "failed"]
 
 
 def test_the_marker_names_status_and_identity_of_every_seed(tmp_path) -> None:

@@ -89,11 +89,6 @@ def report_files(scale: str, report: str) -> list[str]:
     return [f"results/{scale}/{report}/{name}" for name in ("report.md", "tables", "figures")]
 
 
-def archive_files(scale: str) -> list[str]:
-    """Every number of every run, the grid of these, and the verdicts."""
-    return [f"results/{scale}/{name}" for name in ("grid.tsv", *COLLECTED, "verdicts.csv")]
-
-
 def scoring_targets(scale: str) -> list[str]:
     """Experiment D's report; StudyError at a scale without the three judges to compare."""
     if scale not in COMPARED:
@@ -130,7 +125,8 @@ def milestone_targets(
     files = [*report_files(scale, milestone), f"results/{scale}/{milestone}/checks.json"]
     if milestone == "m2" and scale in COMPARED:
         files += scoring_targets(scale)
-    return files + (archive_files(scale) if milestone == reported[-1] else [])
+    archive = [f"results/{scale}/{name}" for name in ("grid.tsv", *COLLECTED, "verdicts.csv")]
+    return files + (archive if milestone == reported[-1] else [])
 
 
 def blocks_of(

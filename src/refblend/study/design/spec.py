@@ -7,7 +7,14 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    RootModel,
+    model_validator,
+)
 
 from refblend.config.base import PositiveFloat, PositiveInt, Section
 from refblend.config.loading import checked, read_yaml
@@ -262,7 +269,7 @@ class ExperimentSpec(Section):
         own = _of(scale, self.arm_seeds, {})
         return {arm: own.get(arm, self.usual_seeds(scale)) for arm in self.arms_of(scale)}
 
-    def limited(self, most: dict[str, int]) -> "ExperimentSpec":
+    def limited(self, most: Mapping[Scale, int]) -> "ExperimentSpec":
         """The experiment with at most so many seeds of an arm at a scale, the lowest ones."""
         seeds = {scale: own[: most.get(scale)] for scale, own in self.seeds.items()}
         arm_seeds = {
@@ -294,6 +301,10 @@ class ExperimentSpec(Section):
         return json.loads(json.dumps(found).replace("{scale}", scale))
 
 
+class SeedLimits(RootModel[dict[Scale, PositiveInt]]):
+    """``params/seeds.yaml``: the most seeds of an arm at a scale."""
+
+
 def _of(scale: str, by_scale: Mapping[Scale, Value], otherwise: Value) -> Value:
     return cast(Mapping[str, Value], by_scale).get(scale, otherwise)
 
@@ -309,7 +320,8 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
         spec = checked(ExperimentSpec, values, f"{path}: ")
     except ConfigError as found:
         raise StudyError(found.reason, found.remedy) from None
-    return spec.limited(read_yaml(limits) if limits.exists() else {})
+    most = read_yaml(limits) if limits.exists() else {}
+    return spec.limited(checked(SeedLimits, most, f"{limits}: ").root)
 
 
 def load_experiments(

@@ -1,7 +1,6 @@
-"""What the workflow itself is told: ``params/workflow.yaml``, and the schemas of what users write.
+"""What the workflow itself is told: ``params/workflow.yaml``.
 
-The models are the one source of the JSON schemas in ``workflow/schemas``
-(``refblend study schemas`` writes them; a test keeps the two in step).
+A test keeps ``workflow/schemas/config.schema.json`` in step with the model.
 """
 
 from collections.abc import Mapping
@@ -89,12 +88,6 @@ def workflow_config(values: Mapping[str, Any]) -> dict[str, Any]:
     """The workflow's configuration with its defaults filled in; ConfigError lists what is wrong."""
     document = "params/workflow.yaml or --config: "
     return checked(WorkflowConfig, values, document).model_dump(mode="json")
-
-
-def config_schema() -> dict[str, Any]:
-    """The JSON schema of ``workflow/schemas/config.schema.json``."""
-    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return dialect | WorkflowConfig.model_json_schema()
 
 
 def gpus_to_train(config: RefblendConfig) -> int:

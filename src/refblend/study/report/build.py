@@ -68,14 +68,19 @@ def write_report(place: Place, name: str, collected: Collected, out: Path) -> Pa
 
     StudyError if no run has finished, or a file cannot be used.
     """
+    asked = load_experiments(place.params, place.experiments(name))
+    collected = of(collected, asked, place.scale)
     specs = {
         experiment: spec
-        for experiment, spec in load_experiments(place.params, place.experiments(name)).items()
+        for experiment, spec in asked.items()
         if len(of(collected, {experiment: spec}, place.scale).finished)
     }
     if not specs:
-        raise StudyError(f"{name}: no run has finished at scale {place.scale}", "Train it first.")
-    collected = of(collected, specs, place.scale)
+        reasons = [reason for reason in collected.runs.reason if reason]
+        raise StudyError(
+            "; ".join([f"{name}: no run has finished at scale {place.scale}", *reasons[:1]]),
+            "Correct that, or train it first, and call again.",
+        )
     study = make_study(collected, specs, place.scale, place.params)
     tables = tables_of(study)
     sections = figures_of(study, tables)
@@ -116,7 +121,7 @@ def figures_of(study: Study, tables: Tables) -> dict[str, dict[str, Draw]]:
         compares = not spec.exclusive and not stable(spec)
         asked = {
             figures_runs.training: stable(spec),
-            figures.costs: spec.exclusive,
+            figures.costs: spec.exclusive and bool(spec.factors),
             figures.forest: compares,
             figures.sensitivity: bool(spec.sweep),
             figures.dose: spec.dose,
@@ -159,7 +164,10 @@ def write_scoring(place: Place, out: Path) -> Path:
 
 
 def _write(out: Path, tables: Tables, sections: Mapping[str, Mapping[str, Draw]]) -> dict[str, str]:
-    """Write tables and figures in place of those that are there; captions by figure."""
+    """Write tables and figures in place of an earlier report's; captions by figure."""
+    folders = [out / name for name in ("tables", "figures") if (out / name).exists()]
+    if folders and not (out / "report.md").exists():
+        raise StudyError(f"{folders[0]} was written by no report", "Name another folder.")
     shutil.rmtree(out / "tables", ignore_errors=True)
     for name, frame in tables.items():
         write_csv(frame, out / "tables" / f"{name}.csv")
@@ -241,8 +249,9 @@ class Archive:
     def redraw(self, reports: Collection[str] = (), out: Path | None = None) -> Iterator[Path]:
         """Write the verdicts and all reports of the scale, or some, each when it is written.
 
-        ``out`` is by default the results. Errors of :meth:`verdicts`.
+        ``out`` is by default the results. Errors of :meth:`experiments` and :meth:`verdicts`.
         """
+        self.experiments([name for name in reports if name not in REPORTS])
         out, place = out or self.place.results, replace(self.place, models=self.place.results)
         yield self.write_verdicts(out)
         for name in reports or REPORTS:

@@ -89,9 +89,11 @@ def verdict_forest(study: Study, tables: Tables) -> plot.Drawn:
     ]
     legend.append(Patch(color=plot.PALETTE[2], alpha=0.2, label="within the margin"))
     legend.append(Line2D([], [], label="not detectable", **missed))
+    levels = sorted({1 - spec.alpha for spec in study.experiments.values()})
     plot.one_legend(figure, (), ncols=3, extra=legend)
     return figure, (
-        "The primary contrasts in units of their margins. Bars: 95 % intervals, not adjusted; mark "
+        "The primary contrasts in units of their margins. Bars: "
+        f"{' or '.join(f'{100 * level:g} %' for level in levels)} intervals, not adjusted; mark "
         "and colour: the verdict, adjusted within the experiment. Grey: true differences this "
         "small would be missed more than one time in five."
     )
@@ -130,7 +132,8 @@ def forest(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
         axis.set_xlabel("difference to the baseline")
     bases = ", ".join(f"`{arm}`" for arm in study.baselines(experiment))
     return figure, (
-        f"Paired differences to {bases}: {label(measure)}. Thick bars: 95 % intervals; thin bars: "
+        f"Paired differences to {bases}: {label(measure)}. Thick bars: "
+        f"{100 * (1 - spec.alpha):g} % intervals; thin bars: "
         "the same for all comparisons together; ticks: single seeds. Filled: the declared verdict "
         "is better, worse or equivalent."
     )

@@ -6,6 +6,7 @@ There is no Ray here: testing starts in seconds, and needs neither ranks nor a j
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from refblend.config import RefblendConfig
@@ -130,13 +131,13 @@ def _measure(
     numbers = {
         "problems": len(prompts),
         "samples": samples,
-        "greedy": _mean(right[greedy]),
-        "greedy_strict": _mean([r.acc_strict for r in results[greedy]]),
-        "length": _mean([len(answer.token_ids) for answer in first]),
-        "truncated": _mean([float(answer.finish_reason == "length") for answer in first]),
+        "greedy": fmean(right[greedy]),
+        "greedy_strict": fmean([r.acc_strict for r in results[greedy]]),
+        "length": fmean([len(answer.token_ids) for answer in first]),
+        "truncated": fmean([float(answer.finish_reason == "length") for answer in first]),
     }
-    numbers |= {f"greedy_steps_{n}": _mean(hits) for n, hits in sorted(by_steps.items())}
-    return numbers | ({"sampled": _mean(sampled)} if sampled else {})
+    numbers |= {f"greedy_steps_{n}": fmean(hits) for n, hits in sorted(by_steps.items())}
+    return numbers | ({"sampled": fmean(sampled)} if sampled else {})
 
 
 def _weights(model: Path) -> dict[str, Any]:
@@ -145,10 +146,6 @@ def _weights(model: Path) -> dict[str, Any]:
 
     files = sorted(model.glob("*.safetensors"))
     return {name: tensor for file in files for name, tensor in load_file(file).items()}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _config(run: Path) -> RefblendConfig:

@@ -81,7 +81,7 @@ def read_run(directory: Path) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFram
             last = values.index[values["step"].argmax()]
             values = values.join(pd.DataFrame(numbers, index=[last]))
             algorithm = _read_object(directory / "config.json").get("algorithm") or {}
-            found = pd.Series(_alignment(algorithm, responses), dtype=float)
+            found = pd.Series(alignment_by_step(algorithm, responses), dtype=float)
             aligned = values["step"].map(found).rename(ALIGNMENT)
             values = pd.concat([values, aligned], axis=1)
     except _UNREADABLE as error:
@@ -94,27 +94,21 @@ def typed(frame: pd.DataFrame, columns: dict[str, str]) -> pd.DataFrame:
     return frame.reindex(columns=list(columns)).astype(columns).reset_index(drop=True)
 
 
-def _alignment(algorithm: dict[str, Any], responses: pd.DataFrame) -> dict[int, float]:
-    """:func:`alignment_by_step`; empty where a run did not use GRPO's advantages of ``blended``.
-
-    Those it used are not recorded: another estimator's, such as the batch-whitened ones that
-    ``gdpo`` needs, or those that ``hero`` multiplies by factors.
-    """
-    method = (algorithm.get("ref_quality_score") or {}).get("method")
-    if method in ("gdpo", "hero") or algorithm.get("adv_estimator", "grpo") != "grpo":
-        return {}
-    return alignment_by_step(responses, algorithm.get("norm_adv_by_std_in_grpo") is not False)
-
-
-def alignment_by_step(responses: pd.DataFrame, norm_by_std: bool) -> dict[int, float]:
+def alignment_by_step(algorithm: dict[str, Any], responses: pd.DataFrame) -> dict[int, float]:
     """How well GRPO's advantages of the blended reward agreed with the truth, by recorded step.
 
-    ``responses`` have step, uid, blended and acc; ``norm_by_std=False`` is Dr.GRPO.
-    :mod:`refblend.advice.alignment` defines alignment; its reward is here the blended one.
+    ``responses`` have step, uid, blended and acc. :mod:`refblend.advice.alignment` defines
+    alignment; its reward is here the blended one. Empty where the run used other advantages, which
+    are not recorded: another estimator's, such as the batch-whitened ones that ``gdpo`` needs, or
+    those that ``hero`` multiplies by factors.
     """
     from refblend.advice.alignment import Blend  # takes seconds, which reports save
     from refblend.advice.answer import samples_of
 
+    method = (algorithm.get("ref_quality_score") or {}).get("method")
+    if method in ("gdpo", "hero") or algorithm.get("adv_estimator", "grpo") != "grpo":
+        return {}
+    norm_by_std = algorithm.get("norm_adv_by_std_in_grpo") is not False
     names = {"uid": "prompt_id", "blended": "reward", "acc": "truth"}
     frame = responses.reindex(columns=["step", *names]).rename(columns=names)
     found = {}
