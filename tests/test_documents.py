@@ -16,13 +16,14 @@ from refblend.documents import MalformedError, parse_json, parse_yaml
         ("[true, True, FALSE]", [True, True, False]),
         ("['true', \"off\"]", ["true", "off"]),
         ("[null, 1, 1.5e+3, text]", [None, 1, 1500.0, "text"]),
+        ("[010, 1:30, 1_0, 0x1f, -7, 0]", ["010", "1:30", "1_0", 31, -7, 0]),
         (
             "[1e-4, -5E1, 1.e3, 1e, e1, '1e-4', 12e5f]",
             [1e-4, -50.0, 1e3, "1e", "e1", "1e-4", "12e5f"],
         ),
     ],
 )
-def test_booleans_are_those_of_yaml_1_2(text: str, value: Any) -> None:
+def test_booleans_and_numbers_are_those_of_yaml_1_2(text: str, value: Any) -> None:
     assert parse_yaml(text) == value
 
 

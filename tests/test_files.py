@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refblend.files import atomic_path, how_to_get, read_json, sha256_tree, write_json, write_text
+from refblend.files import atomic_path, how_to_get, read_object, sha256_tree, write_json, write_text
 
 
 def test_atomic_path_replaces_whole(tmp_path: Path) -> None:
@@ -31,11 +31,11 @@ def test_atomic_path_failure_keeps_the_old(tmp_path: Path) -> None:
 def test_json_round_trip(tmp_path: Path) -> None:
     value = {"b": [1, 2.5, None], "a": "×"}
     write_json(tmp_path / "v.json", value)
-    assert read_json(tmp_path / "v.json") == value
+    assert read_object(tmp_path / "v.json") == value
     assert list(json.loads((tmp_path / "v.json").read_text())) == ["a", "b"]
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "v.json", math.nan)
-    assert read_json(tmp_path / "v.json") == value
+    assert read_object(tmp_path / "v.json") == value
 
 
 def test_sha256_tree_sees_names_and_contents_only(tmp_path: Path) -> None:

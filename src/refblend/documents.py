@@ -91,15 +91,19 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_BOOL, _INT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
+
+
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, refusing duplicate keys and with booleans and floats of YAML 1.2.
+    """PyYAML's safe loader, refusing duplicate keys and with booleans and numbers of YAML 1.2.
 
     PyYAML follows YAML 1.1, where a bare ``off`` is false. DVC writes YAML 1.2, where it is a
-    string, and an arm has that name. In YAML 1.1 ``1e-4`` is a string, in 1.2 a number.
+    string, and an arm has that name. In YAML 1.1 ``1e-4`` is a string, in 1.2 a number; ``010`` is
+    8, and ``1:30`` is 90.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool"]
+        first: [(tag, pattern) for tag, pattern in found if tag not in (_BOOL, _INT)]
         for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -118,10 +122,11 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+    _BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-
-
+_Loader.add_implicit_resolver(
+    _INT, re.compile(r"^[-+]?(?:0|[1-9]\d*|0x[0-9a-fA-F]+)$"), list("-+0123456789")
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )

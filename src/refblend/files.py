@@ -83,14 +83,9 @@ def write_json(target: str | os.PathLike[str], value: Any) -> None:
     write_text(target, json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a UTF-8 JSON file; MalformedError, a ``ValueError``, if it is none."""
-    return parse_json(Path(path).read_bytes())
-
-
 def read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a UTF-8 JSON file that holds an object; MalformedError, a ``ValueError``, if not."""
-    value = read_json(path)
+    value = parse_json(Path(path).read_bytes())
     if not isinstance(value, dict):
         raise MalformedError(f"{Path(path).name} does not hold a JSON object")
     return value

@@ -18,7 +18,7 @@ from refblend.config import RefblendConfig
 from refblend.config.loading import field_at
 from refblend.config.scoring import SCORING_KEY
 from refblend.documents import flatten, show
-from refblend.files import read_json
+from refblend.files import read_object
 from refblend.numerics import FIRST
 from refblend.ppo.weights import STRATEGIES
 from refblend.provenance import PACKAGE, InputHashes, Source, library_versions
@@ -214,8 +214,8 @@ def reads_total_steps(config: RefblendConfig) -> bool:
 def read_identity(path: Path) -> str | None:
     """Digest recorded in a run directory; None when it is absent or unreadable."""
     try:
-        recorded = read_json(path / IDENTITY_NAME)["identity"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        recorded = read_object(path / IDENTITY_NAME)["identity"]
+    except (FileNotFoundError, ValueError, KeyError):
         return None
     return recorded if isinstance(recorded, str) else None
 

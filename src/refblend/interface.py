@@ -16,7 +16,7 @@ from refblend.config.loading import parse_config
 from refblend.errors import DataError
 from refblend.progress import step_progress
 from refblend.scoring.judge import Judge
-from refblend.tables import check_results, write_table
+from refblend.tables import check_results, check_storable, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,6 +119,7 @@ def score_responses(
         raise DataError(
             f"{input}: the column {taken[0]!r} is one that scoring writes", "Rename it."
         )
+    check_storable(output, frame)
     show = step_progress("score", len(frame))
     with opening() as judge:
         scored = score_corpus(judge, frame, batch_size, progress=show)

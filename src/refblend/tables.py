@@ -1,11 +1,12 @@
 """Tables that commands write for their users: the name's ending chooses the format."""
 
+import io
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refblend.errors import DataError, DiskError
+from refblend.errors import DataError, DiskError, first_line
 from refblend.files import atomic_path
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ _SMALL = {"compression": "zstd", "compression_level": 9, "dictionary_pagesize_li
 WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("to_csv", {"index": False}),
     ".tsv": ("to_csv", {"index": False, "sep": "\t"}),
-    ".jsonl": ("to_json", {"orient": "records", "lines": True, "force_ascii": False}),
+    ".jsonl": (
+        "to_json",
+        {"orient": "records", "lines": True, "force_ascii": False, "double_precision": 15},
+    ),
     ".parquet": ("to_parquet", {"index": False, **_SMALL}),
 }
 """The end of a file's name → the method of a frame that writes it, and its options."""
@@ -55,6 +59,19 @@ def check_results(
             raise DiskError(f"{path} {use}, and would be overwritten", "Name another file.")
         taken[path.resolve()] = "is another result"
         check_writable(path)
+
+
+def check_storable(path: Path | None, frame: "pd.DataFrame") -> None:
+    """Refuse (DataError) rows that Parquet cannot hold, before columns are added to them."""
+    if path is None or path.suffix != ".parquet":
+        return
+    try:
+        frame.to_parquet(io.BytesIO(), index=False)
+    except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+        raise DataError(
+            f"{path}: Parquet cannot hold the rows that were read ({first_line(error)})",
+            "Name a file with .csv or .jsonl.",
+        ) from None
 
 
 def write_table(path: Path, frame: "pd.DataFrame") -> None:

@@ -216,6 +216,9 @@ def test_the_command_prints_and_writes(tmp_path):
     assert (tmp_path / "f.svg").read_text().startswith("<?xml")
     assert report["sentence"] in printed
     assert pd.DataFrame(report["curves"][0]).shape[0] == 21
+    rollouts(40).assign(judge_score=0.5).to_csv(path, index=False)
+    report, _ = advised(tmp_path, str(path))
+    assert report["curves"][0]["alignment"][-1] is None, "a dead judge alone moves nothing"
 
 
 @pytest.mark.parametrize("trainer", FORMATS)

@@ -19,6 +19,10 @@ FILES = {
     "list.yaml": "- 1\n- 2\n",
     "answers.jsonl": '{"question": "2+3?", "response": "5"}\n',
     "broken.tsv": "arm\tsead\noff\t1\n",
+    "ragged.csv": "reward\n1\n1,2,3\n",
+    "mixed.jsonl": "".join(
+        f'{{"question": "2+3?", "response": "5", "id": {id}}}\n' for id in ("1", '"a"')
+    ),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.architecture import load_model, save_model
 from refblend.embedded.generation import generate
+from refblend.errors import ModelError
 from refblend.rollout.base import EngineOptions, GenerationRequest
 from refblend.rollout.factory import start_engine
 
@@ -15,6 +16,9 @@ pytestmark = pytest.mark.engine
 
 
 def test_vllm_gives_the_same_greedy_answers(tmp_path: Path, model: Any, tokenizer: Any) -> None:
+    (tmp_path / "other.txt").touch()
+    with pytest.raises(ModelError, match="holds other files"):
+        save_model(tmp_path, model, tokenizer, {})
     save_model(tmp_path / "model", model, tokenizer, {})
     (tmp_path / "model" / "optimizer.pt").write_bytes(b"ignored by every loader")
     network = load_model(tmp_path / "model")

@@ -23,7 +23,7 @@ def row(index: int, solution: str = "13-10=3. 3+38=41.\n#### 41", answer: str = 
 
 
 def test_every_problem_in_every_kind() -> None:
-    corpus = corpus_from_rows([row(1), row(2)])
+    corpus = corpus_from_rows([row(1), row(2), row(3, "The answer is \\boxed{41}.")])
     assert len(corpus) == 2 * len(KINDS)
     assert corpus["difficulty"].eq(2).all()
     for record in corpus.to_dict("records"):

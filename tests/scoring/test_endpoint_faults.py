@@ -78,6 +78,15 @@ def test_the_log_probabilities_of_a_thought_do_not_count(endpoint: Endpoint) -> 
     endpoint.answer = lambda _: (200, tagged)
     (result,) = judge(endpoint, score_mode="expected").score(["q"], ["a"])
     assert (result.valid, result.path) == (False, "default")
+    box = [
+        *map(token, ("\\box{", "0", ".")),
+        token("8", **{"1": -0.1}),
+        *map(token, ("}", "<|im_end|>")),
+    ]
+    scored = completion("\\box{0.8}", [*thought, *box], reasoning_content="\\box{0.1}")
+    endpoint.answer = lambda _: (200, scored)
+    (result,) = judge(endpoint, score_mode="expected").score(["q"], ["a"])
+    assert result.score == pytest.approx(0.45), "vLLM gives the end token, too"
 
 
 @pytest.mark.parametrize("fault", ["thought apart", "thought, open", "thought"])

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def test_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: P
 
 
 NO_FORMAT, OVERWRITTEN = (
-    r"no format.*\.csv, \.jsonl, \.parquet",
+    r"no format.*\.csv, \.tsv, \.jsonl, \.parquet",
     "is read, and would be overwritten",
 )
 
@@ -218,6 +219,7 @@ def test_a_judge_without_room_for_a_sample_gives_its_engine_back(
     [
         ([7.0, 0.5], r"gave the score 7\.0"),
         ([0.5, -0.1], r"gave the score -0\.1"),
+        ([0.5, math.nan], r"gave the score nan"),
         ([0.5], "gave 1 results for 2 responses"),
     ],
 )

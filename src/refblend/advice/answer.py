@@ -22,6 +22,7 @@ from refblend.advice.alignment import (
     resampled,
 )
 from refblend.errors import DataError
+from refblend.scoring.measure.record import plain
 
 MATTERS = 0.02
 """A gain in alignment below this is not worth a judge. Our choice: in our study with a noisy reward
@@ -93,8 +94,9 @@ class Advice:
     curves: list[Curve]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
+        """As JSON values; what is not a number is null."""
+        values: dict[str, Any] = plain(asdict(self))
+        return values
 
     def __str__(self) -> str:
         gain = (
@@ -144,7 +146,7 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
         decided = "leave"
     elif low > 0 and max(gain, high) >= MATTERS:
         decided = "blend"
-    labelled = int((sums.truth > 0).sum())
+    labelled = _labelled_prompts(samples)
     needed = None if decided != "undecided" else _needed(samples, gains, lows, highs, best)
     map_gain, map_low, map_high = _headroom(samples, sums, counts, norm_by_std)
     bands = [point, *np.nanquantile(drawn, [0.025, 0.975], axis=0)]
@@ -259,8 +261,11 @@ def _needed(samples: Samples, gains: Array, lows: Array, highs: Array, best: int
         to_blend = (gains[best] - lows[best]) / gains[best]
     if np.nanmax(gains) < MATTERS:
         to_leave = float(np.nanmax((highs - gains) / (MATTERS - gains)))
-    labelled = len(np.unique(samples.prompt[np.isfinite(samples.truth)]))
-    return math.ceil(labelled * max(min(to_blend, to_leave), 1.0) ** 2)
+    return math.ceil(_labelled_prompts(samples) * max(min(to_blend, to_leave), 1.0) ** 2)
+
+
+def _labelled_prompts(samples: Samples) -> int:
+    return len(np.unique(samples.prompt[np.isfinite(samples.truth)]))
 
 
 def _sentence(

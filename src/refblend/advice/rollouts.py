@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from refblend.data.schema import read_records
-from refblend.errors import DataError
+from refblend.errors import DataError, first_line
 
 SUFFIXES = (".jsonl", ".parquet", ".csv")
 
@@ -162,4 +162,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path) if path.suffix == ".csv" else pd.DataFrame(read_records(path))
+    if path.suffix != ".csv":
+        return pd.DataFrame(read_records(path))
+    try:
+        return pd.read_csv(path)
+    except ValueError as error:
+        raise DataError(f"{path} is no CSV table ({first_line(error)})", "Correct it.") from None

@@ -82,6 +82,10 @@ def advise(
     """Say from rollouts whether, where and how much to blend a judge's score into the reward."""
     if (rollouts is None) == (sampling.model is None):
         raise ConfigError("advise needs either rollouts or --model", "Give one of the two.")
+    unused = vars(sampling) | {"prompts": 0} if rollouts else {"column": column, "steps": steps}
+    if given := ", ".join(f"--{name.strip('_')}" for name, value in unused.items() if value):
+        source = "rollouts" if rollouts else "--model"
+        raise ConfigError(f"{given} has no effect beside {source}", "Leave it out.")
     check_results([rollouts, sampling.data], [figure, report], sampling.save)
     if figure is not None and figure.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--figure {figure} has no known ending", "Use .svg, .png or .pdf.")

@@ -9,6 +9,7 @@ from typer import Argument, Option
 from refblend import runtime
 from refblend.cli.options import Needed, Panels, Recipe, example
 from refblend.files import write_json
+from refblend.tables import check_results
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
 
@@ -110,6 +111,7 @@ def evaluate_actor(
     from refblend.embedded.architecture import load_model
     from refblend.embedded.recipe import load_recipe
 
+    check_results([data], [report])
     settings = load_recipe(recipe).evaluation
     rows, limits = read_rows(data), (settings.samples, settings.max_new_tokens)
     rows = rows[: settings.problems]

@@ -10,7 +10,7 @@ from typer import Argument, Option
 from refblend import runtime
 from refblend.cli.options import Panels, example
 from refblend.files import write_json
-from refblend.tables import check_writable
+from refblend.tables import check_results
 
 
 def show(
@@ -46,8 +46,7 @@ def evaluate(
     out: Annotated[Path | None, Option(help="File for all reports together.")] = None,
 ) -> None:
     """Test the final actors of runs with the engine of training; each run gets its test.json."""
-    if out is not None:
-        check_writable(out)
+    check_results([data], [out])
     runtime.configure_process()
     from refblend.study.runs.evaluate import evaluate_runs
     from refblend.study.runs.run_files import TEST_NAME

@@ -13,7 +13,7 @@ from refblend.documents import show
 from refblend.errors import ConfigError, DataError
 from refblend.files import write_json
 from refblend.progress import step_progress
-from refblend.tables import check_results, write_table
+from refblend.tables import check_results, check_storable, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ class JudgeSetup:
 
     def open(self) -> "Judge":
         """The judge, ready to score as in training."""
-        runtime.configure_process(self.threads)
+        runtime.prepare_process(self.threads)
         from refblend.scoring.judge import check_judge, start_judge
 
         config = self.config()
@@ -137,6 +137,7 @@ class Measurement:
         if source == self.data:
             return corpus_from_rows(read_rows(source), kinds=kinds or KINDS, max_rows=self.rows)
         frame = read_corpus(source)
+        check_storable(self.samples, frame)
         return frame.iloc[spread(len(frame), self.rows)].reset_index(drop=True)
 
     def write(

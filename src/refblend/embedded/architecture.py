@@ -67,6 +67,12 @@ def load_model(path: str | os.PathLike[str]) -> Any:
         ) from error
 
 
+def check_place(path: Path) -> None:
+    """Refuse (ModelError) to replace a directory that is not a model of ours."""
+    if path.is_dir() and any(path.iterdir()) and not (path / "training.json").is_file():
+        raise ModelError(f"{path} holds other files", "Name a new directory for the model.")
+
+
 def save_model(
     path: str | os.PathLike[str],
     model: Any,
@@ -77,8 +83,10 @@ def save_model(
     """Write weights, tokenizer and ``training.json`` beside ``path``, then move them there.
 
     The directory is hashed: ``facts`` holds neither times nor paths. ``extra`` may add files.
+    Errors of :func:`check_place`.
     """
     path = Path(path)
+    check_place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -165,6 +173,7 @@ def convert_gguf(path: Path, out: Path, sha256: str = SMOLLM2_SHA256) -> int:
             f"{path} has the SHA-256 {found}, expected is {sha256}",
             "Fetch the file again (`make pretrained`), or give the checksum of your file.",
         )
+    check_place(out)
     from transformers import AutoTokenizer  # slow to import, and needed only here
     from transformers.utils.quantization_config import GgufConfig
 

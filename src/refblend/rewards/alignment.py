@@ -8,8 +8,9 @@ spread evenly over its tokens (off by default). Pure functions on tensors.
 import torch
 from torch import Tensor
 
+from refblend.ppo.blending import expand_quality
 from refblend.ppo.entropy_maps import entropy_of, warmed_ramp
-from refblend.ppo.masking import masked_fill, upcast
+from refblend.ppo.masking import upcast
 
 
 def cosine_similarity(first: Tensor, second: Tensor) -> Tensor:
@@ -53,11 +54,4 @@ def alignment_bonus(similarity: Tensor, response_mask: Tensor, weight: float) ->
 
     A row sums to weight · cos regardless of its length; an empty row gets nothing.
     """
-    if similarity.shape != response_mask.shape[:1]:
-        raise ValueError(
-            f"similarity {tuple(similarity.shape)} must hold one value for each of the "
-            f"{response_mask.shape[0]} rows"
-        )
-    lengths = response_mask.bool().sum(-1, keepdim=True).clamp(min=1)
-    share = (weight * upcast(similarity)).unsqueeze(-1) / lengths
-    return masked_fill(share.expand(response_mask.shape), response_mask)
+    return expand_quality(weight * upcast(similarity), response_mask, "per_token_mean")

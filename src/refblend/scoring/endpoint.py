@@ -165,7 +165,7 @@ class EndpointJudge(RequestJudge):
                     "needs them: set score_mode=text, or let it give top_logprobs"
                 )
         if answer.thought:
-            tokens = _last_tokens(tokens, len(text))
+            tokens = _tokens_of(text, tokens)
         said = _Said()
         ids = [said.add(token.token) for token in tokens]
         top = [{said.add(t.token): t.logprob for t in token.top_logprobs or ()} for token in tokens]
@@ -186,10 +186,10 @@ class _Said:
         return self._texts[ids[0]]
 
 
-def _last_tokens(tokens: Sequence[Token], length: int) -> list[Token]:
-    """The last tokens, ``length`` characters in all; those before them are thinking."""
-    start = len(tokens)
-    while start and length > 0:
-        start -= 1
-        length -= len(tokens[start].token)
-    return list(tokens[start:])
+def _tokens_of(text: str, tokens: Sequence[Token]) -> list[Token]:
+    """The tokens from the last occurrence of ``text`` on; those before it are thinking."""
+    before = "".join(token.token for token in tokens).rfind(text)
+    kept = list(tokens) if before >= 0 else []
+    while before > 0:
+        before -= len(kept.pop(0).token)
+    return kept

@@ -93,7 +93,7 @@ class JudgeWorker(Sleeper):
             told = f"{len(results)} results for {len(responses)} responses"
             raise ScoringError(f"{SCORING_KEY}.kind={self._kind} gave {told}", remedy)
         for result in results:
-            if result.score < 0 or result.score > 1:
+            if not 0 <= result.score <= 1:
                 raise ScoringError(
                     f"{SCORING_KEY}.kind={self._kind} gave the score {result.score}", remedy
                 )

@@ -127,9 +127,10 @@ def check_resources(
     if gpus > (have := available.get("GPU", 0.0)):
         asking = [process for process in processes if process.gpus]
         alike = Counter(f"{process.role} {process.gpus:g}" for process in asking)
+        listed = ", ".join(f"{number} × {share}" for share, number in alike.items())
         raise ResourceError(
-            f"the processes ({', '.join(f'{n} × {s}' for s, n in alike.items())}) take {gpus} GPUs, "
-            f"for no share is split over two, and the {where} has {have:g}",
+            f"the processes ({listed}) take {gpus} GPUs, for no share is split over two, and the "
+            f"{where} has {have:g}",
             f"Lower one of {', '.join(dict.fromkeys(p.key for p in asking))}, or use more GPUs.",
         )
     store = config.ray.object_store_memory_mb * MIB

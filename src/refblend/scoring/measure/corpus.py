@@ -64,11 +64,15 @@ def corpus_from_rows(
     """The fixed corpus for these prompts: a row per problem with a gold solution, and kind.
 
     ``max_rows`` problems at most, of every difficulty as many, evenly spaced. Columns beside a
-    corpus's own: ``kind`` and the problem's ``index``. DataError if none has a solution.
+    corpus's own: ``kind`` and the problem's ``index``. DataError if none has a solution that ends
+    with ``#### answer``: of another a wrong one cannot be made.
     """
-    usable = [row for row in rows if row.solution]
+    usable = [row for row in rows if "####" in row.solution]
     if not usable:
-        raise DataError("corpus: no row has a worked solution", "Give a file with solutions.")
+        raise DataError(
+            "corpus: no row has a worked solution that ends with `#### answer`",
+            "Give a file with such solutions, or labelled responses (--corpus).",
+        )
     records = []
     for row in _of_every_difficulty(usable, max_rows):
         for kind in kinds:

@@ -44,8 +44,8 @@ def run_robustness(
     known: dict[str, tuple[pd.DataFrame, float]] = {}
     # An engine's first call is slow for unrelated reasons: it must not count for an arm.
     score_corpus(judge, corpus.head(WARM_UP))
-    for (experiment, arm), changes in ARMS.items():
-        asked = judge.asked(**changes)
+    judges = {arm: judge.asked(**changes) for arm, changes in ARMS.items()}
+    for (experiment, arm), asked in judges.items():
         settings = asked.config.model_dump_json()
         if settings not in known:
             asked.begin_run()  # else an arm would be served the prompts of the one before it

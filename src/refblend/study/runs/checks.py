@@ -48,9 +48,9 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
     log's last line. ``failures.jsonl`` has one line per attempt: the workflow sees that the number
     has changed and tries the run again at its next call.
 
-    A job that was refused (status 2) before any run began has not compared its finished runs with what it
-    asks for: they may be another configuration's. They are marked as unconfirmed, and do not count
-    until a job has compared them.
+    A job that was refused (status 2) before any run began has not compared its finished runs with
+    what it asks for: they may be another configuration's. They are marked as unconfirmed, and do
+    not count until a job has compared them.
 
     Returns the failed runs; StudyError if all have finished, so that none explains the error.
     """

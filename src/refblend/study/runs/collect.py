@@ -146,8 +146,8 @@ def read_collected(folder: Path) -> Collected:
     except (OSError, KeyError, TypeError, *PARQUET_ERRORS) as error:
         raise StudyError(
             f"{folder}: the numbers of its runs cannot be read ({shorten(str(error), 300)})",
-            "`refblend study redraw` draws archived runs; `make study` and `refblend study archive` "
-            "write these files.",
+            "`refblend study redraw` draws archived runs; `make study` or `refblend study archive` "
+            "writes these files.",
         ) from None
 
 
