@@ -17,7 +17,7 @@ activations of Qwen's and Llama's layers; with the head of that time it gives th
 update (``results/gpu/check.md``) to within a tenth. Nothing else of the formula has been measured.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +145,7 @@ def on_devices(needs: Sequence[Any]) -> list[list[Any]]:
 def peak(held: Sequence[Need]) -> float:
     """The most that the processes of one device hold at once; sleepers take turns with ranks."""
     always = sum(need.kept + (ASLEEP if need.sleeps else 0.0) for need in held)
-    turns = Counter({"ranks": 0.0})
+    turns = defaultdict[str, float](float, ranks=0.0)
     for need in held:
         if need.sleeps:
             turns[need.role] += need.working  # all engines of a role wake together
