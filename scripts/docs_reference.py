@@ -154,8 +154,8 @@ def command_line() -> str:
     about = [(name, first_sentence(each)) for name, each in walk(command)]
     lines = [with_whole_sentence(line, about) for line in lines]
     status = (
-        "Status 0: done; 2: an input is wrong, with one line that names it and the remedy; "
-        "other codes are said where they occur.\n"
+        "Status 0: done; 2: an input is wrong, with one line that names it and the remedy; 4: "
+        "workers or seeds of a training failed; other codes are said where they occur.\n"
     )
     return "\n".join([lines[0], "", status, *lines[1:]]) + "\n"
 

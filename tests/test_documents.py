@@ -1,5 +1,6 @@
 """Plain words of YAML mean what they mean to DVC, which writes YAML 1.2."""
 
+import math
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from refblend.documents import MalformedError, parse_json, parse_yaml
         ("['true', \"off\"]", ["true", "off"]),
         ("[null, 1, 1.5e+3, text]", [None, 1, 1500.0, "text"]),
         ("[010, 1:30, 1_0, 0x1f, -7, 0]", ["010", "1:30", "1_0", 31, -7, 0]),
+        ("[1:30.5, 1_0.5, .5, -.inf, 2.]", ["1:30.5", "1_0.5", 0.5, -math.inf, 2.0]),
         (
             "[1e-4, -5E1, 1.e3, 1e, e1, '1e-4', 12e5f]",
             [1e-4, -50.0, 1e3, "1e", "e1", "1e-4", "12e5f"],

@@ -91,19 +91,19 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_BOOL, _INT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
+_BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float"))
 
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, refusing duplicate keys and with booleans and numbers of YAML 1.2.
 
     PyYAML follows YAML 1.1, where a bare ``off`` is false. DVC writes YAML 1.2, where it is a
-    string, and an arm has that name. In YAML 1.1 ``1e-4`` is a string, in 1.2 a number; ``010`` is
-    8, and ``1:30`` is 90.
+    string, and an arm has that name. In YAML 1.1 ``1e-4`` is a string, in 1.2 a number; ``1:30`` is
+    90, and ``010`` is 8. Here it is a string, from which an integer key makes 10.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [(tag, pattern) for tag, pattern in found if tag not in (_BOOL, _INT)]
+        first: [(tag, pattern) for tag, pattern in found if tag not in (_BOOL, _INT, _FLOAT)]
         for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -128,7 +128,12 @@ _Loader.add_implicit_resolver(
     _INT, re.compile(r"^[-+]?(?:0|[1-9]\d*|0x[0-9a-fA-F]+)$"), list("-+0123456789")
 )
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    _FLOAT,
+    re.compile(
+        r"^(?:[-+]?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+    list("-+.0123456789"),
 )
 
 

@@ -1,8 +1,7 @@
 """Errors meant for the user: one line that says what is wrong, where, and how to fix it.
 
-Every error of this module ends the command without a traceback and with exit status 2, or 4 where
-a training failed that had not been refused. Anything else that escapes is a bug in refblend and is
-shown with its traceback.
+Every error of this module ends the command without a traceback and with its exit status. Anything
+else that escapes is a bug in refblend and is shown with its traceback.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ from refblend.secret import mask
 T = TypeVar("T")
 
 BEGUN = 4
-"""Exit status of a training that failed after it had begun, so that the study's jobs can tell."""
+"""Exit status of a training whose workers or seeds failed: unlike others it was not refused."""
 
 
 def first_line(error: BaseException) -> str:

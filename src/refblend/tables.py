@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refblend.errors import DataError, DiskError, first_line
+from refblend.errors import DataError, DiskError
 from refblend.files import atomic_path
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _SMALL = {"compression": "zstd", "compression_level": 9, "dictionary_pagesize_limit": 2**12}
 WRITERS: dict[str, tuple[str, dict[str, Any]]] = {
     ".csv": ("to_csv", {"index": False}),
-    ".tsv": ("to_csv", {"index": False, "sep": "\t"}),
     ".jsonl": (
         "to_json",
         {"orient": "records", "lines": True, "force_ascii": False, "double_precision": 15},
@@ -69,7 +68,7 @@ def check_storable(path: Path | None, frame: "pd.DataFrame") -> None:
         frame.to_parquet(io.BytesIO(), index=False)
     except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
         raise DataError(
-            f"{path}: Parquet cannot hold the rows that were read ({first_line(error)})",
+            f"{path}: Parquet cannot hold the rows that were read ({error.args[-1]})",
             "Name a file with .csv or .jsonl.",
         ) from None
 

@@ -108,7 +108,7 @@ def test_every_setting_that_is_not_given_is_the_configurations(tiny_model_dir: P
 
 
 NO_FORMAT, OVERWRITTEN = (
-    r"no format.*\.csv, \.tsv, \.jsonl, \.parquet",
+    r"no format.*\.csv, \.jsonl, \.parquet",
     "is read, and would be overwritten",
 )
 

@@ -38,11 +38,11 @@ def test_the_pods_hold_the_run_and_have_its_ray_and_its_token() -> None:
     assert cluster["rayVersion"] == locked
     script = (EXAMPLES / "kuberay" / "train.sh").read_text()
     config = load_config(ROOT / path for path in re.findall(r"--config (\S+)", script))
-    from refblend.workers.pools import plan_pools, totals
+    from refblend.workers.placement import processes_of, totals
 
     (group,) = cluster["workerGroupSpecs"]
     limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    cpus, gpus = totals(plan_pools(config))
+    cpus, gpus = totals(processes_of(config))
     assert gpus <= group["replicas"] * int(limits["nvidia.com/gpu"])
     assert cpus <= group["replicas"] * int(limits["cpu"])
     groups = [cluster["headGroupSpec"], group]

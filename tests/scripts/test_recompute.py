@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 import recompute
 
-from refblend.study.design.grid import build_grid
+from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.report.build import Archive, Place
 from refblend.study.runs.collect import write_collected
-from refblend.tables import write_table
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "recompute.py"
@@ -23,8 +22,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made runs of the smallest scale with their archive and verdicts; one run failed."""
     folder = tmp_path_factory.mktemp("results")
     study = frames.study("smoke", {"linear": 0.1}, [("linear_terminal", 2)])
-    grid = build_grid(list(study.experiments), "smoke", ROOT / "params")
-    write_table(folder / "grid.tsv", grid)
+    write_grid(build_grid(list(study.experiments), "smoke", ROOT / "params"), folder / "grid.tsv")
     write_collected(study.collected, folder)
     Archive.read(Place("smoke", folder, folder, ROOT / "params")).write_verdicts()
     return folder

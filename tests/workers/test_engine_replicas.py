@@ -18,8 +18,8 @@ from ray.exceptions import ActorDiedError, RayTaskError
 from refblend.config import RefblendConfig
 from refblend.rollout.base import GenerationRequest
 from refblend.workers import groups, worker_set
+from refblend.workers.placement import Process as Planned
 from refblend.workers.pools import Place
-from refblend.workers.pools import Process as Planned
 from refblend.workers.restarts import RestartBudget
 from refblend.workers.roles import ROLES
 from refblend.workers.worker_set import WorkerSet

@@ -16,7 +16,8 @@ from refblend.trainer.step_metrics import training_devices
 from refblend.workers import pools as pools_module
 from refblend.workers.cluster import ray_cluster
 from refblend.workers.groups import WorkerProcess
-from refblend.workers.pools import ResourcePools, check_machine, check_resources, plan_pools, totals
+from refblend.workers.placement import A_BIT, processes_of, totals
+from refblend.workers.pools import ResourcePools, check_machine, check_resources
 from refblend.workers.roles import ENGINE_BASE, GLOBAL_POOL, ROLES, TRAINER_BASE, roles_of
 
 ROOT = Path(__file__).parents[2]
@@ -47,10 +48,10 @@ OWN_POOL = f"{JUDGE}.resource_pool=judge_pool"
     ],
 )
 def test_every_role_has_its_processes(tiny_config, settings, planned):
-    bundles = plan_pools(tiny_config(*settings, "ray.cpus_per_worker=0.5"))
-    roles = {n: " ".join(b.role for b in bundles if b.pool == n) for n in planned}
+    found = processes_of(tiny_config(*settings, "ray.cpus_per_worker=0.5"))
+    roles = {n: " ".join(p.role for p in found if p.pool == n) for n in planned}
     assert roles == planned
-    assert totals(bundles) == (0.5 * sum(len(pool.split()) for pool in planned.values()), 0.0)
+    assert totals(found) == (0.5 * sum(len(pool.split()) for pool in planned.values()), 0.0)
 
 
 def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
@@ -62,9 +63,9 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
         "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
         f"{JUDGE}.num_gpus=0.25",
     )
-    assert totals(plan_pools(config)) == (5.0, 7)
+    assert totals(processes_of(config)) == (5.0, 7)
     large = tiny_config(f"{JUDGE}.tensor_model_parallel_size=4", f"{JUDGE}.num_gpus=1")
-    assert totals(plan_pools(large)) == (3.0, 4.0)
+    assert totals(processes_of(large)) == (3.0, 4.0)
     assert training_devices(config) == 6, "the judge's is none of them"
     assert training_devices(tiny_config()) == 1, "on the CPU"
     leased = [gpus_to_train(tiny_config(*own)) for own in ([f"{JUDGE}.num_gpus=0.4"], [])]
@@ -73,21 +74,24 @@ def test_gpus_are_counted_a_worker_and_a_tensor_parallel_rank(tiny_config):
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
-    ("judges", "expected"), [("num_gpus=0", ["", ""]), ("num_gpus=0.2", ["3", "5"])]
+    ("engine", "judge", "expected"),
+    [(0.2, 0, ["", ""]), (0.2, 0.2, ["3", "5"])]
+    + [pytest.param(0.05, 0.04, ["3", "5"], id="of 0.69 Ray makes 0.6899")],
 )
 def test_ray_puts_one_process_of_each_role_on_a_gpu_and_hides_gpus_from_others(
-    tiny_config, monkeypatch, judges, expected
+    tiny_config, monkeypatch, engine, judge, expected
 ):
     """Pretended GPUs: without any Ray would leave all of them to the judge, and by itself it
     would put both engines beside the first rank."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     rollout = "actor_rollout_ref.rollout"
-    shares = [f"{FSDP}.world_size=2", f"{FSDP}.num_gpus_per_worker=0.6", f"{rollout}.num_gpus=0.2"]
-    engines = [f"{rollout}.num_engines=2", f"{JUDGE}.num_engines=2", f"{JUDGE}.{judges}"]
-    config = tiny_config(*shares, *engines, "ray.object_store_memory_mb=80")
+    ranks = [f"{FSDP}.world_size=2", f"{FSDP}.num_gpus_per_worker=0.6"]
+    engines = [f"{rollout}.num_engines=2", f"{rollout}.num_gpus={engine}"]
+    judges = [f"{JUDGE}.num_engines=2", f"{JUDGE}.num_gpus={judge}"]
+    config = tiny_config(*ranks, *engines, *judges, "ray.object_store_memory_mb=80")
     assert gpus_to_train(config) == 2
     seen = {}
-    with ray_cluster(config.ray, *totals(plan_pools(config))):
+    with ray_cluster(config.ray, *totals(processes_of(config))):
         pools, processes = ResourcePools(config), []
         for role in roles_of(config):
             for place in pools.places(role.name):
@@ -189,8 +193,8 @@ GPU_ARMS = [
 def test_every_arm_of_scale_gpu_fits_one_device_and_f_s_dedicated_two(name, arm, kl):
     spec = load_experiment(ROOT / "params" / "study" / f"{name}.yaml")
     overrides = spec.arms_of("gpu")[arm] | {"algorithm.use_kl_in_reward": kl == "true"}
-    bundles = plan_pools(resolve_arm(overrides, "gpu", ROOT / "params"))
-    assert totals(bundles)[1] == (2 if arm.startswith("dedicated") else 1)
+    processes = processes_of(resolve_arm(overrides, "gpu", ROOT / "params"))
+    assert totals(processes)[1] == (2 if arm.startswith("dedicated") else 1)
 
 
 class Reserved:
@@ -240,7 +244,7 @@ def test_ray_is_told_nodes_and_strategy(tiny_config, reserved):
         )
     )
     (group,) = reserved
-    bit = pools_module.A_BIT
+    bit = A_BIT
     assert group.bundles == [
         {"CPU": 1.0, "node:10.0.0.2": bit},
         {"CPU": 1.0, "judges": bit},

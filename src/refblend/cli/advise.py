@@ -30,7 +30,9 @@ class Sampling:
     set_: Annotated[
         list[str] | None, Option("--set", help="With --model: another key.", metavar="KEY=VALUE")
     ] = None
-    prompts: Annotated[int, Option(min=10, help="With --model: prompts to sample.")] = 64
+    prompts: Annotated[
+        int | None, Option(min=10, help="With --model: prompts to sample, 64 unless given.")
+    ] = None
     save: Annotated[Path | None, Option(help="With --model: table of them to write.")] = None
 
     def rollouts(self) -> "tuple[pd.DataFrame, bool]":
@@ -51,7 +53,7 @@ class Sampling:
         settings = load_config(self.config or [], [*named, *(self.set_ or [])])
         with runtime.importing():
             from refblend.advice.sampling import sample_rollouts
-        frame = sample_rollouts(settings, self.prompts)
+        frame = sample_rollouts(settings, self.prompts or 64)
         if self.save is not None:
             write_table(self.save, frame)
         algorithm = settings.algorithm
@@ -82,10 +84,10 @@ def advise(
     """Say from rollouts whether, where and how much to blend a judge's score into the reward."""
     if (rollouts is None) == (sampling.model is None):
         raise ConfigError("advise needs either rollouts or --model", "Give one of the two.")
-    unused = vars(sampling) | {"prompts": 0} if rollouts else {"column": column, "steps": steps}
+    unused = vars(sampling) if rollouts else {"column": column, "steps": steps}
     if given := ", ".join(f"--{name.strip('_')}" for name, value in unused.items() if value):
         source = "rollouts" if rollouts else "--model"
-        raise ConfigError(f"{given} has no effect beside {source}", "Leave it out.")
+        raise ConfigError(f"{given}: without effect beside {source}", "Leave that out.")
     check_results([rollouts, sampling.data], [figure, report], sampling.save)
     if figure is not None and figure.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--figure {figure} has no known ending", "Use .svg, .png or .pdf.")

@@ -134,13 +134,13 @@ def check(
     numbers = parse_seeds(seeds) if seeds is not None else None
     from refblend.trainer.launch import check_runs, configs_of
     from refblend.trainer.preflight import describe, gold_counts, judge_prompts, notices, preflight
-    from refblend.workers.pools import plan_pools, totals
+    from refblend.workers.placement import processes_of, totals
 
     runs = configs_of(settings, numbers)
     settings = runs[0]
     data = preflight(settings)
     check_runs(runs, data)
-    cpus, gpus = totals(plan_pools(settings))
+    cpus, gpus = totals(processes_of(settings))
     typer.echo(f"{describe(settings, data)}, {cpus:g} CPU slots, {gpus:g} GPUs")
     for told in (notices, gold_counts, judge_prompts):
         for sentence in told(settings, data):

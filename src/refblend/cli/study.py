@@ -11,7 +11,6 @@ from refblend.cli.options import Needed, Panels, Scale, example
 from refblend.files import write_json
 from refblend.progress import step_progress
 from refblend.study.design import names
-from refblend.tables import write_table
 
 app = typer.Typer(
     cls=Panels, help="Plan seeds, write tables, figures and reports.", no_args_is_help=True
@@ -36,13 +35,13 @@ def grid(
     ] = None,
 ) -> None:
     """Derive grid.tsv from params/study and check every arm's configuration."""
-    from refblend.study.design.grid import build_grid, unique_runs
+    from refblend.study.design.grid import build_grid, unique_runs, write_grid
     from refblend.study.design.spec import experiments_of
 
     if not experiments:
         experiments = [n for m in names.MILESTONES for n in experiments_of(m, PARAMS, scale)]
     frame = build_grid(experiments, scale, PARAMS)
-    write_table(out, frame)
+    write_grid(frame, out)
     typer.echo(f"{out}: {len(frame)} rows, {len(unique_runs(frame))} runs")
 
 
@@ -126,7 +125,7 @@ def archive(
 
     Runs without a folder keep the numbers that the archive has of them.
     """
-    from refblend.study.design.grid import read_grid
+    from refblend.study.design.grid import read_grid, write_grid
     from refblend.study.report.build import Archive, Place
     from refblend.study.runs.collect import collect, copy_quality, write_collected
 
@@ -134,7 +133,7 @@ def archive(
     out = place.results
     frame = read_grid(grid or out / "grid.tsv")
     collected = collect(frame, scale, RUNS, archive=out)
-    write_table(out / "grid.tsv", frame)
+    write_grid(frame, out / "grid.tsv")
     write_collected(collected, out)
     circumstances = RUNS / scale / "_collected" / "scoring" / "circumstances"
     copy_quality(place.models, circumstances, out)

@@ -103,7 +103,8 @@ PoolStrategy = Literal["pack", "spread", "strict_pack"]
 
 class PoolStrategyConfig(Section):
     """Placement on a cluster of several nodes: ``pack`` fills one node after another, ``spread``
-    takes the node with the fewest processes of the pool, ``strict_pack`` wants one node for all."""
+    takes the node with the fewest processes of the pool, ``strict_pack`` wants one node for all.
+    Processes that share a GPU stay together."""
 
     global_pool: PoolStrategy = "pack"
     """Of all processes that have no pool of their own."""

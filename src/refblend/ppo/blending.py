@@ -1,6 +1,6 @@
 """The blend: average entropy, placement of Q on the tokens, and R' from R and Q.
 
-The maps from entropy to the weight w are in :mod:`refblend.ppo.entropy_maps` and re-exported here.
+The maps from entropy to the weight w are in :mod:`refblend.ppo.entropy_maps`.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,6 @@ import torch
 from torch import Tensor
 
 from refblend.ppo.choices import PLACEMENTS, Placement
-from refblend.ppo.entropy_maps import (  # noqa: F401 - the other half of the blend, handed on
-    entropy_to_weight_cosine,
-    entropy_to_weight_exp,
-    entropy_to_weight_linear,
-    entropy_to_weight_piecewise,
-)
 from refblend.ppo.masking import masked_fill, masked_mean, upcast
 
 

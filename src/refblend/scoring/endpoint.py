@@ -190,6 +190,6 @@ def _tokens_of(text: str, tokens: Sequence[Token]) -> list[Token]:
     """The tokens from the last occurrence of ``text`` on; those before it are thinking."""
     before = "".join(token.token for token in tokens).rfind(text)
     kept = list(tokens) if before >= 0 else []
-    while before > 0:
+    while kept and before >= len(kept[0].token):
         before -= len(kept.pop(0).token)
     return kept

@@ -145,7 +145,8 @@ class RewardModelJudge(RequestJudge):
         raw, shape = f"{logit:.6g}", self.config.scoring.reward_model
         if not math.isfinite(logit):
             return self._invalid("default", raw, length)
-        score = sigmoid(shape.scale * (logit - shape.shift))
+        scaled = torch.tensor(shape.scale * (logit - shape.shift), dtype=torch.float64)
+        score = scaled.sigmoid().item()
         return JudgeResult(score, True, "logit", raw, prompt_tokens=length)
 
     @torch.inference_mode()
@@ -172,8 +173,3 @@ class RewardModelJudge(RequestJudge):
     def shutdown(self) -> None:
         """Free the model's memory."""
         self.model = None
-
-
-def sigmoid(x: float) -> float:
-    """1 / (1 + e^−x), without overflow."""
-    return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))

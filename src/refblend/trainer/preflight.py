@@ -25,7 +25,8 @@ from refblend.trainer.checkpoint import named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.trackers import check_trackers
-from refblend.workers.pools import check_machine, plan_pools, totals
+from refblend.workers.placement import processes_of, totals
+from refblend.workers.pools import check_machine
 
 TRIED_ENTROPY = 0.5
 """Nats for which a user's strategy is tried."""
@@ -94,7 +95,7 @@ def describe(config: RefblendConfig, data: RunData) -> str:
 def notices(config: RefblendConfig, data: RunData) -> list[str]:
     """Messages about idle GPUs, rewards for length, lost prompts, roles or special tokens."""
     told = []
-    if not totals(plan_pools(config))[1] and device_sizes():
+    if not totals(processes_of(config))[1] and device_sizes():
         told.append(
             "the machine has GPUs, and this run uses none: params/scale/gpu.yaml shows the keys "
             "that ask for them (docs/how-to/gpu.md)"

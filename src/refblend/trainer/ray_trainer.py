@@ -20,13 +20,15 @@ from refblend.lookup import call_advantage, get_advantage
 from refblend.ppo.blending import (  # noqa: F401 - the maths of the blend, handed on
     blend_rewards,
     compute_avg_response_entropy,
+    expand_quality,
+)
+from refblend.ppo.correction import importance_weights
+from refblend.ppo.entropy_maps import (  # noqa: F401 - the other half of the blend
     entropy_to_weight_cosine,
     entropy_to_weight_exp,
     entropy_to_weight_linear,
     entropy_to_weight_piecewise,
-    expand_quality,
 )
-from refblend.ppo.correction import importance_weights
 from refblend.ppo.estimators import AdvantageInputs
 from refblend.seeding import derive_generator
 from refblend.trainer import saving, shaping, step_metrics

@@ -18,7 +18,7 @@ from refblend.trainer.saving import RunOutputs
 from refblend.trainer.trackers import TrackerContext, Trackers
 from refblend.trainer.tracking import MetricsLog
 from refblend.workers.cluster import ray_cluster
-from refblend.workers.pools import plan_pools, totals
+from refblend.workers.placement import processes_of, totals
 from refblend.workers.restarts import RestartBudget, WorkerDiedError
 from refblend.workers.worker_set import WorkerSet
 
@@ -42,7 +42,7 @@ class WorkerPool(ExitStack):
         """Workers as if fresh, for runs that differ in seed and directory only."""
         if not self._connected:
             begin = time.monotonic()
-            self.enter_context(ray_cluster(config.ray, *totals(plan_pools(config))))
+            self.enter_context(ray_cluster(config.ray, *totals(processes_of(config))))
             self.callback(self._dismiss)
             self._connected = True
             notify(f"Ray is up ({time.monotonic() - begin:.1f} s)")

@@ -62,7 +62,7 @@ class RunState:
     def state_dict(self) -> dict[str, Any]:
         """JSON values, independent of what happens later."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        own = {name: getattr(self, name) for name in ("step", "initial_entropy")}
+        own = {"step": self.step, "initial_entropy": self.initial_entropy}
         return own | {"lost_updates": dict(self.lost_updates)} | parts
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

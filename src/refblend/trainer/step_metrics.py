@@ -17,7 +17,7 @@ from refblend.config import RefblendConfig
 from refblend.lifecycle.devices import device_memory
 from refblend.ppo.metrics import explained_variance
 from refblend.trainer.batch import Advantages, Experience, Rollout
-from refblend.workers.pools import plan_pools, totals
+from refblend.workers.placement import processes_of, totals
 from refblend.workers.roles import ACTOR, ROLLOUT
 from refblend.workers.types import COUNTS
 
@@ -111,7 +111,7 @@ def data_metrics(
 def training_devices(config: RefblendConfig) -> int:
     """GPUs of actor and rollout engines, the divisor of throughput; 1 on the CPU."""
     names = (ACTOR.name, ROLLOUT.name)
-    return max(1, totals([p for p in plan_pools(config) if p.role in names])[1])
+    return max(1, totals([p for p in processes_of(config) if p.role in names])[1])
 
 
 def memory_metrics() -> dict[str, float]:

@@ -26,6 +26,7 @@ from typing import Any
 from refblend.config import RefblendConfig
 from refblend.errors import ResourceError
 from refblend.rollout.model_dir import count_parameters, model_record
+from refblend.workers.placement import on_devices
 from refblend.workers.roles import BYTES, JUDGE, MODEL, ROLLOUT, Role, changed, roles_of, value_of
 
 GIB = 2.0**30
@@ -125,21 +126,6 @@ def _engine(role: Role, config: RefblendConfig, device: float) -> Need:
             )
             raise ResourceError(reason, f"Raise {role.section}.{SHARE}.")
     return Need(role.name, min(1.0, settings.num_gpus), CONTEXT, share, role.sleeps(config))
-
-
-def on_devices(needs: Sequence[Any]) -> list[list[Any]]:
-    """What lies on each device, of anything with a ``role`` and ``gpus`` of at most 1.
-
-    The largest first; each where it fits and the fewest of its role are.
-    """
-    devices: list[list[Any]] = []
-    for need in sorted(needs, key=lambda need: -need.gpus):
-        fits = [d for d in devices if sum(other.gpus for other in d) + need.gpus <= 1 + 1e-9]
-        if not fits:
-            fits = [[]]
-            devices += fits
-        min(fits, key=lambda d: [other.role for other in d].count(need.role)).append(need)
-    return devices
 
 
 def peak(held: Sequence[Need]) -> float:

@@ -4,7 +4,6 @@ Ray waits forever for resources that the cluster does not have. So requests are 
 the cluster's resources, and every wait has a deadline.
 """
 
-import ipaddress
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,37 +23,12 @@ from refblend.config import RefblendConfig
 from refblend.errors import ConfigError, ResourceError
 from refblend.lifecycle.devices import device_sizes
 from refblend.lifecycle.stalls import stall_limit
-from refblend.workers.gpu_memory import GIB, check_gpu_memory, on_devices
+from refblend.workers.gpu_memory import GIB, check_gpu_memory
+from refblend.workers.placement import Process, bundles_of, processes_of, resources_of, totals
 from refblend.workers.roles import CRITIC, MIB, REFERENCE, roles_of
 
-A_BIT = 0.001
-"""Of a node's own resource, which ties a process to the node and takes nothing from others."""
 HEAD = "node:__internal_head__"
 """Ray's mark of a cluster's first node; no node is named by it."""
-
-
-@dataclass(frozen=True)
-class Process:
-    """What one worker process asks for."""
-
-    role: str
-    pool: str
-    cpus: float
-    gpus: float
-    key: str
-    """The configuration key that asks for the GPUs."""
-    node: str | None = None
-    """Address or custom resource of its node; null: any node."""
-
-    @property
-    def node_resource(self) -> str | None:
-        """The resource that only the wanted node has."""
-        if self.node is None:
-            return None
-        try:
-            return f"node:{ipaddress.ip_address(self.node)}"
-        except ValueError:
-            return self.node
 
 
 @dataclass(frozen=True)
@@ -67,55 +41,11 @@ class Place:
     """Ray's id of the node."""
 
 
-def plan_pools(config: RefblendConfig) -> list[Process]:
-    """The worker processes that a run needs, and the pool of each."""
-    processes = []
-    for role in roles_of(config):
-        asked, cpus = role.processes(config), config.ray.cpus_per_worker
-        node = getattr(role.settings(config), "node", None)
-        process = Process(role.name, role.pool(config), cpus, asked.gpus, role.gpu_key, node)
-        processes += [process] * asked.count
-    return processes
-
-
-def totals(processes: Sequence[Process]) -> tuple[float, int]:
-    """CPU slots and GPUs of all processes together; no share lies on two GPUs."""
-    whole = sum(p.gpus for p in processes if p.gpus > 1)
-    return sum(p.cpus for p in processes), len(on_devices(_sharing(processes))) + int(whole)
-
-
-def _sharing(processes: Sequence[Process]) -> list[Process]:
-    return [process for process in processes if 0 < process.gpus <= 1]
-
-
-def bundles_of(processes: Sequence[Process]) -> list[list[Process]]:
-    """What Ray places together: processes that share a GPU, of one pool and node; or one alone.
-
-    Left to place every share by itself, Ray fills one GPU with engines before it takes the next.
-    """
-    bundles = [[process] for process in processes if not 0 < process.gpus <= 1]
-    for device in on_devices(_sharing(processes)):
-        for place in dict.fromkeys((p.pool, p.node) for p in device):
-            bundles.append([p for p in device if (p.pool, p.node) == place])
-    return bundles
-
-
-def _resources(bundle: Sequence[Process]) -> dict[str, float]:
-    """What Ray reserves for a bundle, to its precision."""
-    found = {
-        "CPU": round(sum(process.cpus for process in bundle), 4),
-        "GPU": round(sum(process.gpus for process in bundle), 4),
-    }
-    if node := bundle[0].node_resource:
-        found[node] = A_BIT
-    return {name: amount for name, amount in found.items() if amount > 0}
-
-
 def check_resources(
     config: RefblendConfig, available: Mapping[str, float], where: str = "cluster"
 ) -> None:
     """Refuse (ResourceError) what a run asks for beyond ``available`` (Ray's names; bytes)."""
-    processes = plan_pools(config)
+    processes = processes_of(config)
     cpus, gpus = totals(processes)
     if cpus > (have := available.get("CPU", 0.0)) + 1e-9:
         counts = Counter(process.role for process in processes)
@@ -149,7 +79,7 @@ def check_resources(
 
 def check_machine(config: RefblendConfig) -> None:
     """Refuse (ConfigError, ResourceError) a run of one machine which lacks what it needs."""
-    processes = plan_pools(config)
+    processes = processes_of(config)
     _check_gpus(config, processes)
     if config.ray.address is None:
         devices = device_sizes() if totals(processes)[1] else []
@@ -195,16 +125,17 @@ class ResourcePools:
 
     def __init__(self, config: RefblendConfig, wait_s: float = 0.0) -> None:
         """Reserve all pools, or ResourceError; ``wait_s`` is time for lost nodes to come back."""
-        planned = plan_pools(config)
+        planned = processes_of(config)
         self._groups: list[tuple[PlacementGroup, list[list[Process]]]] = []
         if not wait_s:
             available = ray.cluster_resources()
             _check_nodes(planned, available)
             check_resources(config, available)
         timeout_s = config.ray.start_timeout_s + wait_s
+        together = bundles_of(planned)
         for name in dict.fromkeys(process.pool for process in planned):
-            bundles = [bundle for bundle in bundles_of(planned) if bundle[0].pool == name]
-            wanted = list(map(_resources, bundles))
+            bundles = [bundle for bundle in together if bundle[0].pool == name]
+            wanted = list(map(resources_of, bundles))
             strategy = getattr(config.ray.pool_strategy, name).upper()
             group = placement_group(wanted, strategy=strategy)
             self._groups.append((group, bundles))

@@ -14,12 +14,11 @@ import scoring_reports
 import yaml
 
 from refblend.errors import StudyError
-from refblend.study.design.grid import build_grid
+from refblend.study.design.grid import build_grid, write_grid
 from refblend.study.design.spec import experiments_of, load_experiments
 from refblend.study.report import style
 from refblend.study.report.build import Archive, Place, write_report, write_scoring
 from refblend.study.runs.collect import write_collected
-from refblend.tables import write_table
 
 PARAMS = Path(__file__).parents[3] / "params"
 MOST_WORDS = {"m1": 1200, "m2": 4000, "m3": 4000, "scoring": 1200}
@@ -46,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     specs = load_experiments(params)
     names = [name for m in ("m1", "m2", "m3") for name in experiments_of(m, params, "cpu")]
     grid = build_grid(names, "cpu", params)
-    write_table(place.results / "grid.tsv", grid)
+    write_grid(grid, place.results / "grid.tsv")
     runs = dict.fromkeys(zip(grid.arm, grid.seed.astype(int), strict=True))
     costs = {arm for spec in specs.values() if spec.exclusive for arm in spec.arms}
     effects = {"linear": -0.2, "linear_terminal": 0.05, "sparse_challenger": 0.1}

@@ -53,12 +53,13 @@ def test_what_an_older_configuration_finished_does_not_count_for_a_refused_job(t
 
 
 @pytest.mark.parametrize("error", [WorkerError, TrainingError])
-def test_seeds_that_finished_before_a_later_one_was_killed_count(tmp_path, error):
-    done, lost = (tmp_path / "cpu" / "linear" / f"seed_{seed}" for seed in (1, 2))
+def test_seeds_that_finished_before_another_was_killed_count(tmp_path, error):
+    done, lost, old = (tmp_path / "cpu" / "linear" / f"seed_{seed}" for seed in (1, 2, 3))
     write_run(done, 1)
-    assert record_failure([done, lost], error.exit_status) == [lost]
-    runs = collect(grid_of(("linear", 1), ("linear", 2)), "cpu", tmp_path).runs
-    assert list(runs.status) == ["finished", "failed"]
+    write_run(old, 3)
+    assert record_failure([done, lost, old], error.exit_status) == [lost]
+    runs = collect(grid_of(*(("linear", seed) for seed in (1, 2, 3))), "cpu", tmp_path).runs
+    assert list(runs.status) == ["finished", "failed", "failed"], "the last was not compared"
 
 
 def test_the_marker_names_status_and_identity_of_every_seed(tmp_path) -> None:

@@ -19,6 +19,7 @@ from refblend.config.loading import load_config
 from refblend.config.root import RefblendConfig
 from refblend.documents import parse_yaml, shorten
 from refblend.errors import ConfigError, Problems, StudyError
+from refblend.files import atomic_path
 from refblend.study.design.spec import OVERLAY, ExperimentSpec, load_experiment
 
 GRID_COLUMNS = ["experiment", "arm", "seed", "overrides"]
@@ -182,6 +183,12 @@ def configurations(
         arm: resolve_arm(json.loads(overrides), scale, params)
         for arm, overrides in zip(arms.arm, arms.overrides, strict=True)
     }
+
+
+def write_grid(grid: pd.DataFrame, path: str | Path) -> None:
+    """Write ``grid.tsv`` atomically."""
+    with atomic_path(path) as temporary:
+        grid.to_csv(temporary, sep="\t", index=False)
 
 
 def read_grid(path: str | Path) -> pd.DataFrame:

@@ -97,9 +97,12 @@ def gpus_to_train(config: RefblendConfig) -> int:
     shares = [group.fsdp_config.num_gpus_per_worker for group in groups]
     if not any((policy.rollout.num_gpus, scoring.num_gpus, *shares)):
         return 0
-    from refblend.workers.pools import plan_pools, totals  # takes seconds; scales on CPUs save them
+    from refblend.workers.placement import (  # takes seconds, which scales without GPUs save
+        processes_of,
+        totals,
+    )
 
-    return totals(plan_pools(config))[1]
+    return totals(processes_of(config))[1]
 
 
 def gpus_to_test(config: RefblendConfig) -> int:

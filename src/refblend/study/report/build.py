@@ -79,7 +79,7 @@ def write_report(place: Place, name: str, collected: Collected, out: Path) -> Pa
         reasons = [reason for reason in collected.runs.reason if reason]
         raise StudyError(
             "; ".join([f"{name}: no run has finished at scale {place.scale}", *reasons[:1]]),
-            "Correct that, or train it first, and call again.",
+            "Train it, or correct what its runs report, and call again.",
         )
     study = make_study(collected, specs, place.scale, place.params)
     tables = tables_of(study)
@@ -168,6 +168,8 @@ def _write(out: Path, tables: Tables, sections: Mapping[str, Mapping[str, Draw]]
     folders = [out / name for name in ("tables", "figures") if (out / name).exists()]
     if folders and not (out / "report.md").exists():
         raise StudyError(f"{folders[0]} was written by no report", "Name another folder.")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.md").touch()  # so that the next call may replace what this one leaves half done
     shutil.rmtree(out / "tables", ignore_errors=True)
     for name, frame in tables.items():
         write_csv(frame, out / "tables" / f"{name}.csv")

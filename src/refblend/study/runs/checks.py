@@ -49,8 +49,8 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
     has changed and tries the run again at its next call.
 
     A job that was refused (status 2) before any run began has not compared its finished runs with
-    what it asks for: they may be another configuration's. They are marked as unconfirmed, and do
-    not count until a job has compared them.
+    what it asks for: they may be another configuration's. So may those behind a run that was
+    killed. They are marked as unconfirmed, and do not count until a job has compared them.
 
     Returns the failed runs; StudyError if all have finished, so that none explains the error.
     """
@@ -72,8 +72,10 @@ def record_failure(runs: Sequence[Path], status: int, log: Path | None = None) -
         run.mkdir(parents=True, exist_ok=True)
         record = _append_failure(run, status, reasons.get(run, last_words))
         write_json(run / "summary.json", record)
-    if status == RefblendError.exit_status and not reasons:
-        for run in finished:
+    refused = status == RefblendError.exit_status and not reasons
+    killed = [place for place, run in enumerate(runs) if run in failed and run not in reasons]
+    for run in runs[0 if refused else min(killed, default=len(runs)) :]:
+        if run in finished:
             write_json(run / UNCONFIRMED_NAME, _append_failure(run, status, last_words))
     return failed
 
