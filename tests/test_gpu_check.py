@@ -126,10 +126,11 @@ def test_what_the_check_imports_is_there_on_a_bare_machine() -> None:
 
 
 class Sleeper:
-    """A judge that is its own engine on a device of 8 GiB; without weights all tokens are alike."""
+    """A judge that is its own engine on a device of 8 GiB; other weights have other tokens."""
 
     def __init__(self, frees: bool, keeps: bool) -> None:
         self.engine, self.frees, self.keeps = self, frees, keeps
+        self.config = SimpleNamespace(scoring=SimpleNamespace(gpu_memory_utilization=0.5))
         self.free, self.slept = 2 * 2**30, False
 
     def plan(self, question: str, response: str) -> SimpleNamespace:
@@ -137,7 +138,7 @@ class Sleeper:
 
     def generate(self, requests: list[GenerationRequest]) -> list[SimpleNamespace]:
         lost = self.slept and not self.keeps
-        likely = {3: -11.9, 8: -11.9} if lost else {3: -9.0, 4 + self.slept: -9.2}
+        likely = {7: -9.0, 8: -9.2} if lost else {3: -9.0, 4 + self.slept: -9.2}
         return [SimpleNamespace(top_logprobs=[likely]) for _ in requests]
 
     def sleep(self, level: int) -> None:
@@ -162,11 +163,12 @@ def test_a_judge_that_slept_frees_memory_and_answers_as_before(
     assert report.rows[0][1] == ("6.0, 2.0, 6.0 GiB" if frees else "6.0, 6.0, 6.0 GiB")
 
 
-@pytest.mark.parametrize(("kl", "failures"), [(6e-5, 0), (0.2, 1)])
-def test_a_training_whose_engine_has_other_weights_fails(tmp_path, kl, failures) -> None:
+@pytest.mark.parametrize(("kl", "norm", "failures"), [(6e-5, 0.1, 0), (0.2, 0.1, 1), (6e-5, 0, 1)])
+def test_a_training_whose_engine_has_other_weights_fails(tmp_path, kl, norm, failures) -> None:
     times = ("step", "gen", "ref_quality_score", "old_log_prob", "update_actor", "update_weights")
     step = {"training/rollout_kl": kl} | {f"timing_s/{name}": 1.0 for name in times}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(step))
+    lines = map(json.dumps, ({"actor/grad_norm": norm}, step))
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     report = Report("GPU")
     with report.stage("training"):
         stages.report_training(tmp_path, report)

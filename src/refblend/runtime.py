@@ -16,6 +16,8 @@ _FIXED = {
     "TOKENIZERS_PARALLELISM": "false",
     # The engine runs inside its Ray actor: it starts in seconds, and weights are pushed in process.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Of use for top-k and top-p only, yet imported by vLLM, which fails where it is missing.
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",

@@ -14,7 +14,7 @@ from refblend.trainer.batch import Experience, PromptBatch, Rollout
 from refblend.trainer.saving import write_rollouts
 from refblend.trainer.shaping import BlendContext, blend
 from refblend.trainer.trackers import TrackerContext, Trackers
-from refblend.workers.types import LogProbs, Sequences, response_mask
+from refblend.workers.types import Sequences, response_mask
 
 RULE = torch.tensor([1.0, 0.0])
 RESULTS = [JudgeResult(0.5, True, "text", r"\box{0.5}"), JudgeResult(0.5, False, "default", "?")]
@@ -27,8 +27,8 @@ def dumped(tmp_path: Path, judged: bool = True, **settings) -> list[dict]:
     rollout = Rollout(sequences, ["a\u2028b", "c"], [True, True], mask, torch.zeros(2, 4))
     rows = [PromptRow(0, "refblend/arithmetic", [], f"{n}?", str(n), "") for n in (7, 8)]
     prompts = PromptBatch(rows, [[1]] * 2, [3, 4], [0, 1])
-    old = LogProbs(-torch.ones(2, 4), torch.full((2, 4), 0.5))
-    experience = Experience(RULE, RULE, RESULTS if judged else None, old)
+    old = -torch.ones(2, 4), torch.full((2, 4), 0.5)
+    experience = Experience(RULE, RULE, RESULTS if judged else None, *old)
     scoring = {"model_path": "judge"} | settings.pop("scoring", {})
     config = RefQualityScoreConfig(strategy="constant", scoring=scoring, **settings)
     at = BlendContext(6, 10, groups=prompts.uids)

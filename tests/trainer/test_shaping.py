@@ -21,7 +21,7 @@ from refblend.trainer.shaping import (
     penalise_kl,
     reward_length_correlation,
 )
-from refblend.workers.types import LogProbs, Sequences, response_mask
+from refblend.workers.types import Sequences, response_mask
 
 LENGTHS = [3, 1, 2]
 MASK = response_mask(LENGTHS)
@@ -49,7 +49,8 @@ def experience(quality=True, valid=(True, True, True), entropy=0.4) -> Experienc
         quality=[JudgeResult(s, v, p) for s, v, p in zip(SCORES, valid, paths, strict=True)]
         if quality
         else None,
-        old=LogProbs(-torch.ones(3, 3), rows.expand(3, 3) + (1 - MASK) * 99.0),
+        old_log_probs=-torch.ones(3, 3),
+        entropy=rows.expand(3, 3) + (1 - MASK) * 99.0,
         reference=-torch.tensor([[1.5], [1.0], [0.5]]).expand(3, 3),
     )
 

@@ -11,7 +11,7 @@ import torch
 from refblend.trainer import step_metrics
 from refblend.trainer.batch import Advantages, Experience, Rollout
 from refblend.trainer.step_metrics import StepRecord, data_metrics, memory_metrics, timing_metrics
-from refblend.workers.types import LogProbs, Sequences, response_mask
+from refblend.workers.types import Sequences, response_mask
 
 MASK = response_mask([3, 1])
 JUNK = (1 - MASK) * 99.0
@@ -32,7 +32,8 @@ def experience(values: torch.Tensor | None = None) -> Experience:
         rule=torch.tensor([1.0, 0.0]),
         accuracy=torch.tensor([1.0, 0.0]),
         quality=None,
-        old=LogProbs(MASK, MASK),
+        old_log_probs=MASK,
+        entropy=MASK,
         values=values,
     )
 

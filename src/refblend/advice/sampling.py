@@ -4,6 +4,7 @@ import pandas as pd
 
 from refblend import runtime
 from refblend.config import RefblendConfig
+from refblend.config.scoring import SCORING_KEY
 from refblend.data.dataset import load_prompt_dataset
 from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import ConfigError
@@ -13,6 +14,7 @@ from refblend.rollout.base import GenerationRequest
 from refblend.rollout.factory import start_rollout
 from refblend.scoring.judge import check_judge, start_judge
 from refblend.seeding import derive_generator, derive_seed
+from refblend.workers.roles import changed
 
 
 def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
@@ -28,6 +30,9 @@ def sample_rollouts(config: RefblendConfig, prompts: int) -> pd.DataFrame:
             "the configuration has no judge to ask",
             "Name one by --judge, or set algorithm.ref_quality_score.scoring.model_path.",
         )
+    # vLLM lets only one engine of a process sleep, and here none has to.
+    awake = {"actor_rollout_ref.rollout.sleep": False, f"{SCORING_KEY}.sleep": False}
+    config = changed(config, awake)
     quality, seed = config.algorithm.ref_quality_score, config.trainer.seed
     check_judge(quality)
     reward = RuleReward.from_config(config.reward)

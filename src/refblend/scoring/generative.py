@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from refblend.config.algorithm import RefQualityScoreConfig
 from refblend.config.scoring import GUIDED_MIN_TOKENS, SCORING_KEY, ScoringConfig
@@ -108,14 +109,10 @@ class GenerativeJudge(RequestJudge):
         cls, config: RefQualityScoreConfig, samples: Sequence[tuple[str, str]]
     ) -> list[ScoringRequest]:
         """With the judge's own tokenizer and limits; see :meth:`Judge.trial`."""
-        scoring = config.scoring
-        directory = Path(scoring.model_path or "")
-        tokenizer = load_tokenizer(directory)
-        encoder = PromptEncoder(tokenizer, load_templates(scoring.templates))
-        caps = resolve_max_model_len(directory, scoring.max_model_len), tokenizer.model_max_length
-        allowed = allowed_length(encoder.frame("compact"), scoring, *caps)
-        how = allowed, scoring.form, scoring.hard_clip
-        return [plan_request(encoder, question, answer, *how) for question, answer in samples]
+        directory = Path(config.scoring.model_path or "")
+        length = resolve_max_model_len(directory, config.scoring.max_model_len)
+        judge = cls.on_engine(config, cast("Any", SimpleNamespace(max_model_len=length)))
+        return [judge.plan(question, answer) for question, answer in samples]
 
     @classmethod
     def start(cls, config: RefQualityScoreConfig, seed: int) -> "GenerativeJudge":

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from refblend.data.schema import PromptRow
 from refblend.scoring.result import JudgeResult
-from refblend.workers.types import LogProbs, Sequences
+from refblend.workers.types import Sequences
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,10 @@ class Experience:
     """(B,) 1 where the answer is right."""
     quality: list[JudgeResult] | None
     """(B,) the judge's results; None when no judge runs."""
-    old: LogProbs
-    """The actor before the update."""
+    old_log_probs: Tensor
+    """(B, T) of the actor before the update, zero where masked."""
+    entropy: Tensor
+    """(B, T) of its token distributions, in nats, zero where masked."""
     reference: Tensor | None = None
     """(B, T) log-probs of the reference policy."""
     values: Tensor | None = None
@@ -81,7 +83,7 @@ class Experience:
         """The inputs of rewards and advantages, by their names in messages."""
         scores = [result.score for result in self.quality or []]
         return {
-            "the actor's log-probs": self.old.log_probs,
+            "the actor's log-probs": self.old_log_probs,
             "the reference policy's log-probs": self.reference,
             "the critic's values": self.values,
             "the judge's scores": torch.tensor(scores) if scores else None,

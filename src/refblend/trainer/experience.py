@@ -25,7 +25,7 @@ from refblend.trainer.guards import JudgeWatch
 from refblend.trainer.step_metrics import StepRecord
 from refblend.workers.groups import Future, SplitCall
 from refblend.workers.roles import ACTOR, CRITIC, REFERENCE
-from refblend.workers.types import LogProbs, Sequences, merge_shards, pad_rows, response_mask
+from refblend.workers.types import Sequences, merge_shards, pad_rows, response_mask
 from refblend.workers.worker_set import WorkerSet
 
 
@@ -134,11 +134,13 @@ class ExperienceCollector:
         verifier, seed = self.config.reward.verifier, self.config.trainer.seed
         scores = [result.score for result in results]
         rule = imperfect_rewards(verifier, scores, places, step, seed)
+        old_log_probs, entropy = _joined(old, rows)
         experience = Experience(
             rule=torch.tensor(rule[:rows]),
             accuracy=torch.tensor(accuracy[:rows]),
             quality=judged and judged[:rows],
-            old=LogProbs(*_joined(old, rows)),
+            old_log_probs=old_log_probs,
+            entropy=entropy,
             reference=_joined(ref, rows)[0],
             values=_joined(values, rows)[0],
             greedy_rule=torch.tensor(rule[rows:]) if greedy else None,
@@ -149,7 +151,7 @@ class ExperienceCollector:
         record.seconds |= {name: wait.seconds for name, wait in waits.items() if wait}
         record.metrics |= mismatch_metrics(
             rollout.log_probs,
-            experience.old.log_probs,
+            old_log_probs,
             rollout.response_mask,
             self.config.algorithm.rollout_correction.threshold,
         )

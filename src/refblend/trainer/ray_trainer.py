@@ -225,7 +225,7 @@ class RayPPOTrainer:
             return
         self._updating = True
         correction = self.config.algorithm.rollout_correction
-        old = experience.old.log_probs
+        old = experience.old_log_probs
         mask = rollout.response_mask
         targets = PolicyTargets(
             response_mask=mask,

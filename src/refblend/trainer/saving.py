@@ -189,7 +189,7 @@ def write_rollouts(
 ) -> None:
     """Write the file atomically, secrets masked; without a judge or a blend its fields are null."""
     judged: Sequence[JudgeResult | None] = experience.quality or [None] * len(rollout.texts)
-    entropies = masked_mean(experience.old.entropy, rollout.response_mask, dim=-1).tolist()
+    entropies = masked_mean(experience.entropy, rollout.response_mask, dim=-1).tolist()
     lines = [
         {
             "step": step,

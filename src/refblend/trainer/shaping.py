@@ -79,7 +79,7 @@ def blend(
 
     Greedy baselines are blended with the same w. ``control`` is the control arms' randomness.
     """
-    entropy = float(compute_avg_response_entropy(experience.old.entropy, rollout.response_mask))
+    entropy = float(compute_avg_response_entropy(experience.entropy, rollout.response_mask))
     if not math.isfinite(entropy):
         raise TrainingError(
             f"step {context.step}: the actor's average entropy is {entropy}: its log-probs are not "
@@ -89,7 +89,7 @@ def blend(
     metrics = {f"{PREFIX}/avg_entropy": entropy}
     mask, weight = rollout.response_mask, torch.zeros(())
     if config.enable:
-        own = masked_mean(experience.old.entropy, mask, dim=-1).tolist()
+        own = masked_mean(experience.entropy, mask, dim=-1).tolist()
         weight, of_weight = _weight(config, context, entropy, own)
         metrics |= of_weight
         if experience.quality:
@@ -200,7 +200,7 @@ def penalise_kl(
     if not config.algorithm.use_kl_in_reward:
         return rewards, {}
     assert experience.reference is not None, "the reference policy runs whenever KL is asked for"
-    kl = kl_penalty(experience.old.log_probs, experience.reference, config.algorithm.kl_penalty)
+    kl = kl_penalty(experience.old_log_probs, experience.reference, config.algorithm.kl_penalty)
     current = mean_sequence_kl(kl, rollout.response_mask)
     if not math.isfinite(current):
         # It would stay in the adaptive controller forever.
@@ -224,7 +224,7 @@ def add_alignment_bonus(
     if experience.alignment is None:
         return rewards, {}
     weight = alignment_weight(
-        compute_avg_response_entropy(experience.old.entropy, rollout.response_mask),
+        compute_avg_response_entropy(experience.entropy, rollout.response_mask),
         step,
         config.weight,
         config.weight_warmup_steps,

@@ -57,10 +57,9 @@ def on_devices(processes: Sequence[Any]) -> list[list[Any]]:
     devices: list[list[Any]] = []
     for process in sorted(processes, key=lambda p: -p.gpus):
         fits = [d for d in devices if sum(other.gpus for other in d) + process.gpus <= 1 + 1e-9]
-        roles = {id(d): [other.role for other in d].count(process.role) for d in fits}
-        if (device := min(fits, key=lambda d: roles[id(d)], default=None)) is None:
-            devices.append(device := [])
-        device.append(process)
+        if not fits:
+            devices += (fits := [[]])
+        min(fits, key=lambda d: [other.role for other in d].count(process.role)).append(process)
     return devices
 
 

@@ -59,16 +59,6 @@ class Sequences:
         return Sequences([self.prompt_ids[i] for i in rows], [self.response_ids[i] for i in rows])
 
 
-@dataclass(frozen=True)
-class LogProbs:
-    """What one forward pass of a policy says about the responses."""
-
-    log_probs: Tensor
-    """(B, T) log π(token), zero where masked."""
-    entropy: Tensor
-    """(B, T) entropy of the token's distribution in nats, zero where masked."""
-
-
 Shard = tuple[list[int], tuple[Tensor, ...]]
 """A rank's share of a forward pass: its rows, and matrices (len(rows), …) for them."""
 
