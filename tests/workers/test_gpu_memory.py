@@ -175,7 +175,7 @@ def test_shares_that_no_device_has_room_for_are_refused(tmp_path, monkeypatch):
         f"{rollout}.num_engines=8",
     )
     config = scale_gpu(tmp_path / "wide", "0.5B", *eight, f"{rollout}.num_gpus=0.3")
-    with pytest.raises(ResourceError, match=r"1 × judge 0\.2\) take 9 GPUs") as refusal:
+    with pytest.raises(ResourceError, match=r"asks for 9 GPUs \(.*1 × judge 0\.2; no") as refusal:
         check_machine(config)
     assert f"{rollout}.num_gpus" in refusal.value.remedy
     judges = "algorithm.ref_quality_score.scoring.num_engines=8"

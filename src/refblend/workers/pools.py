@@ -59,9 +59,9 @@ def check_resources(
         alike = Counter(f"{process.role} {process.gpus:g}" for process in asking)
         listed = ", ".join(f"{number} × {share}" for share, number in alike.items())
         raise ResourceError(
-            f"the processes ({listed}) take {gpus} GPUs, for no share is split over two, and the "
-            f"{where} has {have:g}",
-            f"Lower one of {', '.join(dict.fromkeys(p.key for p in asking))}, or use more GPUs.",
+            f"the run asks for {gpus} GPUs ({listed}; no share lies on two) and the {where} has "
+            f"{have:g}",
+            f"Lower {' or '.join(dict.fromkeys(p.key for p in asking))}, or use more GPUs.",
         )
     store = config.ray.object_store_memory_mb * MIB
     needs: list[tuple[str, float, str]] = [("object store", store, "ray.object_store_memory_mb")]
