@@ -155,7 +155,7 @@ def trainings(devices: int) -> dict[str, list[str] | None]:
     judge = {"num_gpus": 0.2, "gpu_memory_utilization": 0.2, "dtype": "bfloat16"}
     common = [*alone, *under(SCORING_KEY, **judge)]
     # Random weights sample nearly any token alike, which hides what went wrong.
-    kl, there = "algorithm.use_kl_in_reward=true", SMOLLM.is_dir()
+    there, kl = SMOLLM.is_dir(), "algorithm.use_kl_in_reward=true"
     with_kl = [kl, f"{policy}.ref.colocated=true"]
     peaked = [f"{policy}.model.path={SMOLLM}"] if there else []
     smollm = [*common, *peaked, *([f"{SCORING_KEY}.model_path={SMOLLM}"] if there else [])]

@@ -41,13 +41,12 @@ class Guide:
 
         self._matcher = xgrammar.GrammarMatcher(compiler.compile_regex(regex))
         self._mask = xgrammar.allocate_token_bitmask(1, vocab_size)
+        self._apply = xgrammar.apply_token_bitmask_inplace
 
     def restrict(self, logits: Tensor) -> None:
         """Set the logits (V,) of tokens that may not come next to −∞, in place."""
-        import xgrammar
-
         self._matcher.fill_next_token_bitmask(self._mask)
-        xgrammar.apply_token_bitmask_inplace(logits[None], self._mask.to(logits.device))
+        self._apply(logits[None], self._mask.to(logits.device))
 
     def accept(self, token: int) -> None:
         """Move on by the chosen token, which :meth:`restrict` has allowed."""

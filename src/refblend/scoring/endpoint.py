@@ -20,7 +20,7 @@ from refblend.errors import ConfigError, ScoringError
 from refblend.scoring.clipping import MIN_DATA_TOKENS, ScoringRequest, plan_request
 from refblend.scoring.generative import TOP_LOGPROBS, answer_regex
 from refblend.scoring.judge import RequestJudge
-from refblend.scoring.parsing import parse_score
+from refblend.scoring.parsing import parse_score, piece_at
 from refblend.scoring.prompts import CharacterEncoder
 from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import load_templates
@@ -188,8 +188,6 @@ class _Said:
 
 def _tokens_of(text: str, tokens: Sequence[Token]) -> list[Token]:
     """The tokens from the last occurrence of ``text`` on; those before it are thinking."""
-    before = "".join(token.token for token in tokens).rfind(text)
-    kept = list(tokens) if before >= 0 else []
-    while kept and before >= len(kept[0].token):
-        before -= len(kept.pop(0).token)
-    return kept
+    pieces = [token.token for token in tokens]
+    before = "".join(pieces).rfind(text)
+    return list(tokens[piece_at(pieces, before)[0] :]) if before >= 0 else []

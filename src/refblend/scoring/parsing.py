@@ -30,8 +30,10 @@ counts as 1 when "0" was written (no score lies above 1) and as 0.5 when "1" was
 import math
 import re
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, Literal
 
 from refblend.scoring.result import JudgeResult
@@ -167,6 +169,13 @@ def answer_start(text: str) -> int | None:
     return tags[-1].end() if closing else None
 
 
+def piece_at(pieces: Sequence[str], position: int) -> tuple[int, int]:
+    """Which piece holds the character at ``position`` of them all, and its place there."""
+    ends = [0, *accumulate(map(len, pieces))]
+    index = bisect_right(ends, position) - 1
+    return index, position - ends[index]
+
+
 def _after_thought(
     pieces: Sequence[str], top_logprobs: TopLogprobs | None
 ) -> tuple[list[str], TopLogprobs | None]:
@@ -174,13 +183,11 @@ def _after_thought(
     start = answer_start("".join(pieces))
     if not start:
         return [], None
-    kept = list(pieces)
-    while start >= len(kept[0]):
-        start -= len(kept.pop(0))
-        if not kept:
-            return [], None
-    kept[0] = kept[0][start:]
-    return kept, top_logprobs and top_logprobs[len(pieces) - len(kept) :]
+    index, place = piece_at(pieces, start)
+    if index == len(pieces):
+        return [], None
+    kept = [pieces[index][place:], *pieces[index + 1 :]]
+    return kept, top_logprobs and top_logprobs[index:]
 
 
 def parse_score(

@@ -52,10 +52,10 @@ def processes_of(config: RefblendConfig) -> list[Process]:
 def on_devices(processes: Sequence[Any]) -> list[list[Any]]:
     """What lies on each device, of anything with a ``role`` and ``gpus``; above 1, on several.
 
-    The largest first; each where it fits and the fewest of its role are.
+    The largest first; each where it fits and the fewest of its role are. Without GPUs: on none.
     """
     devices: list[list[Any]] = []
-    for process in sorted(processes, key=lambda p: -p.gpus):
+    for process in sorted((p for p in processes if p.gpus), key=lambda p: -p.gpus):
         fits = [d for d in devices if sum(other.gpus for other in d) + process.gpus <= 1 + 1e-9]
         if not fits:
             devices += (fits := [[]])
@@ -65,8 +65,8 @@ def on_devices(processes: Sequence[Any]) -> list[list[Any]]:
 
 def totals(processes: Sequence[Process]) -> tuple[float, int]:
     """CPU slots and GPUs of all processes together; no share lies on two GPUs."""
-    devices = on_devices([process for process in processes if process.gpus])
-    return sum(p.cpus for p in processes), sum(max(1, int(d[0].gpus)) for d in devices)
+    gpus = sum(max(1, int(device[0].gpus)) for device in on_devices(processes))
+    return sum(process.cpus for process in processes), gpus
 
 
 def bundles_of(processes: Sequence[Process]) -> list[list[Process]]:
@@ -75,7 +75,7 @@ def bundles_of(processes: Sequence[Process]) -> list[list[Process]]:
     Left to place every share by itself, Ray fills one GPU with engines before it takes the next.
     """
     bundles = [[process] for process in processes if not process.gpus]
-    for device in on_devices([process for process in processes if process.gpus]):
+    for device in on_devices(processes):
         for place in dict.fromkeys((p.pool, p.node) for p in device):
             bundles.append([p for p in device if (p.pool, p.node) == place])
     return bundles

@@ -7,14 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    JsonValue,
-    RootModel,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, RootModel, model_validator
 
 from refblend.config.base import PositiveFloat, PositiveInt, Section
 from refblend.config.loading import checked, read_yaml

@@ -97,10 +97,8 @@ def gpus_to_train(config: RefblendConfig) -> int:
     shares = [group.fsdp_config.num_gpus_per_worker for group in groups]
     if not any((policy.rollout.num_gpus, scoring.num_gpus, *shares)):
         return 0
-    from refblend.workers.placement import (  # takes seconds, which scales without GPUs save
-        processes_of,
-        totals,
-    )
+    # Takes seconds, which scales without GPUs save.
+    from refblend.workers.placement import processes_of, totals
 
     return totals(processes_of(config))[1]
 
