@@ -91,7 +91,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float"))
+_BOOL, _INT, _FLOAT, _DATE = (
+    f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp")
+)
 
 
 class _Loader(yaml.SafeLoader):
@@ -99,11 +101,11 @@ class _Loader(yaml.SafeLoader):
 
     PyYAML follows YAML 1.1, where a bare ``off`` is false. DVC writes YAML 1.2, where it is a
     string, and an arm has that name. In YAML 1.1 ``1e-4`` is a string, in 1.2 a number; ``1:30`` is
-    90, and ``010`` is 8. Here it is a string, from which an integer key makes 10.
+    90, and ``010`` is 8. Here it is a string, from which an integer key makes 10. So is a date.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [(tag, pattern) for tag, pattern in found if tag not in (_BOOL, _INT, _FLOAT)]
+        first: [(tag, pattern) for tag, pattern in found if tag not in (_BOOL, _INT, _FLOAT, _DATE)]
         for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
