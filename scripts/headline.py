@@ -43,7 +43,7 @@ MEASURES = {"test/sampled": "sampled test accuracy", "test/greedy": "greedy test
 
 
 def regimes(steps: pd.DataFrame) -> plot.Drawn:
-    """Accuracy by regime and role; one that has not been trained is left out.
+    """Accuracy by regime and role, on the judge's seeds; one that has not been trained is left out.
 
     ``steps``: ``runs.parquet`` (arm, seed, test/sampled, test/greedy).
     """
@@ -52,8 +52,9 @@ def regimes(steps: pd.DataFrame) -> plot.Drawn:
     for axis, (column, label) in zip(axes, MEASURES.items(), strict=True):
         marks = []
         for kind, by_role in enumerate(ARMS.values()):
+            same = tested[tested.seed.isin(tested.seed[tested.arm.isin(by_role[1])])]
             for place, (role, arms) in enumerate(zip(ROLES, by_role, strict=True)):
-                values = tested.loc[tested.arm.isin(arms), column]
+                values = same.loc[same.arm.isin(arms), column]
                 if len(values):
                     found = student_interval(values)
                     bars = ((found.low, found.high, 1.6),)
@@ -71,9 +72,10 @@ def regimes(steps: pd.DataFrame) -> plot.Drawn:
     ]
     plot.one_legend(figure, (), extra=lines)
     return figure, (
-        "Test accuracy after training, mean of the seeds with its 95 % interval. off: no blend; "
-        "judge: a constant weight of 0.3 on the last token; shuffled: the judge's scores in random "
-        "order (exact: with the weight `linear`); oracle: partial credit from the gold solution."
+        "Test accuracy after training, mean of the judge's seeds with its 95 % interval (shuffled, "
+        "oracle: of some of these seeds). off: no blend; judge: a constant weight of 0.3 on the "
+        "last token; shuffled: the judge's scores in random order (exact: with the weight "
+        "`linear`); oracle: partial credit from the gold solution."
     )
 
 
@@ -114,7 +116,7 @@ def alignment(arms: pd.DataFrame, predicted: Collection[str], gains: pd.DataFram
         for filled, some in part.groupby(part.arm.isin(predicted)):
             face = REGIMES[name] if filled else "none"
             look: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 5}
-            label = f"{name}, the test" if filled else name
+            label = f"{name}, the check" if filled else name
             colours = {"color": REGIMES[name], "markerfacecolor": face, "label": label}
             axis.plot(some.alignment, some.test_sampled, **look, **colours)
     axis.set(xlabel="alignment at step 5", ylabel="sampled test accuracy")

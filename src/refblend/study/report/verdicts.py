@@ -61,8 +61,9 @@ def _stated(values: pd.DataFrame, spec: ExperimentSpec, scale: str) -> Iterator[
 
 
 def headline(study: Study, table: pd.DataFrame) -> pd.DataFrame:
-    """The primary verdicts for readers; beside each difference those of both accuracies."""
-    rows = []
+    """The primary verdicts for readers, with both accuracies, paired as where they are declared."""
+    rows, named = [], ["experiment", "treated", "reference", "endpoint"]
+    paired = table.drop_duplicates(named).set_index(named)["paired"].to_dict()
     for row in table[table.primary].to_dict("records"):
         cells = {
             "experiment": row["experiment"],
@@ -75,7 +76,8 @@ def headline(study: Study, table: pd.DataFrame) -> pd.DataFrame:
         for measure, name in ACCURACIES.items():
             values = study.wide(row["experiment"], measure)
             runs = Contrast(values[row["treated"]], values[row["reference"]], row["margin"])
-            found = interval_of(*runs.runs(row["paired"]), row["paired"], 1 - row["alpha"])
+            pairs = paired.get((*(row[name] for name in named[:3]), measure), row["paired"])
+            found = interval_of(*runs.runs(pairs), pairs, 1 - row["alpha"])
             cells[name] = plus_minus(*found, signed=True)
         rows.append(cells)
     return pd.DataFrame(rows)
