@@ -128,7 +128,8 @@ def number_text(number: float | Decimal) -> str:
     if isinstance(number, float):
         with np.errstate(over="ignore"):
             single = np.float32(number)
-        widened = float(single) == number and len(repr(number)) > len("0.123456789012345")
+        long = len(repr(number)) > len("0.123456789012345") and not number.is_integer()
+        widened = long and float(single) == number
         number = Decimal(str(single if widened else number))
     text = format(Decimal(number), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text

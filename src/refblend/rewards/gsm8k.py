@@ -3,8 +3,8 @@
 ``strict`` reads the last ``#### number``, where 3/4 is 0.75; ``flexible`` reads the last number of
 the text, where 3/4 ends in 4. Unlike verl,
 this scans the whole text (not only its last 300 characters), accepts ``#### 42.``, and compares
-values, so 42, 42.0, $42 and 42. are the same answer. A minus counts as a sign only where it cannot
-be a subtraction: ``50-8`` ends in 8. ``3,000`` is 3000; every comma between digits is dropped.
+values, so 42, 42.0, $42 and 42. are the same answer. A minus counts as a sign unless a digit,
+letter or bracket stands before it: ``50-8`` ends in 8. Every comma between digits is dropped.
 """
 
 import re

@@ -1,12 +1,12 @@
 r"""Rule reward of MATH: is the response's answer equal to the gold answer as mathematics?
 
 The library math-verify (https://github.com/huggingface/Math-Verify, Apache-2.0) parses both and
-compares numbers, fractions, sets, intervals and expressions. ``strict`` reads the last ``\boxed{}``
-of the response, ``flexible`` its last mathematical expression or number wherever that stands.
+compares numbers, fractions, sets, intervals and expressions. Both methods read the last
+``\boxed{}``; without one, ``flexible`` reads what follows "answer", or the last formula or number.
 
 What the library gets wrong is done here: percent signs, which its parser knows with one version of
-antlr only; bases, which it drops; 1e-7, which it takes for Euler's number; and numbers near 0, all
-of which are equal to it. ``docs/how-to/reward.md`` has the rules.
+antlr only; bases, which it drops; spaces between thousands; 1e-7, which it takes for Euler's
+number; and numbers near 0, all of which are equal to it. ``docs/how-to/reward.md`` has the rules.
 """
 
 import re
@@ -24,14 +24,13 @@ from refblend.rewards.gsm8k import Method
 
 _SECONDS = 5
 """Time limit of one parse or comparison; what takes longer, such as a tower of powers, is wrong."""
-
-
-_PERCENT, _PERCENT_TEXT = "upsilon", r"\\upsilon "
+_PERCENT, _PERCENT_TEXT = "upsilon", r"\\cdot\\upsilon "
 """The symbol that a percent sign becomes for the parser: 1 or 1/100, as the other side needs it;
 and what is written for it, as a regular expression's replacement."""
 _PERCENT_SIGN = re.compile(r"\s*(?:\\?%|\\(?:text|mbox|mathrm)\{\s*percent\s*\})|\s+percent\b")
 _FORMULA = re.compile(r"(?<!\\)\$.*?(?<!\\)\$", re.DOTALL)
 _EXPONENT = re.compile(r"(?<![\w.\\])(?:\d+\.?\d*|\.\d+)[eE][-+]?\d{1,3}(?![\w.]*\w)")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\\[,;: ]|~)(?=\d{3}(?!\d))")
 _BASE = re.compile(r"\d_\{?(\d+)\}?")
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-z])")
 _SMALL = 3
@@ -41,10 +40,10 @@ _PROBES = (r"\frac{1}{2}", r"\sqrt{2}", r"(1,2]", r"\{1,2\}", r"x^{2}", r"5\upsi
 
 def compute_score(solution_str: str, ground_truth: str, method: Method = "flexible") -> float:
     """1 for an answer equal to the gold answer, 0 if not; DataError if that is not LaTeX."""
-    if method == "strict":
-        boxed = extract_boxed(solution_str)
-        return 0.0 if boxed is None else _equal(_boxed(boxed), ground_truth)
-    return _equal(solution_str, ground_truth)
+    boxed = extract_boxed(solution_str)
+    if boxed is not None:
+        return _equal(_boxed(boxed), ground_truth)
+    return 0.0 if method == "strict" else _equal(solution_str, ground_truth)
 
 
 def extract_boxed(text: str) -> str | None:
@@ -96,7 +95,7 @@ def _readings(parsed: list[Any]) -> list[list[Any]]:
     if not marks:
         return [parsed]
     values = (Rational(1), Rational(1, 100))
-    return [[first.xreplace(dict.fromkeys(marks, v)).doit(), *parsed[1:]] for v in values]
+    return [[first.xreplace(dict.fromkeys(marks, v)), *parsed[1:]] for v in values]
 
 
 def _same(gold: list[Any], answer: list[Any]) -> bool:
@@ -184,7 +183,8 @@ def _parse(text: str) -> list[Any]:
     _check_parser()
     text = _EXPONENT.sub(lambda number: format(Decimal(number[0]), "f"), text)
     text = _FORMULA.sub(lambda formula: _PERCENT_SIGN.sub(_PERCENT_TEXT, formula[0]), text)
-    parsed: list[Any] = parse(text.replace(r"\%", "%"), parsing_timeout=_SECONDS)
+    text = _THOUSANDS.sub("", text.replace(r"\%", "%"))
+    parsed: list[Any] = parse(text, parsing_timeout=_SECONDS)
     return parsed
 
 

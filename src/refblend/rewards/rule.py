@@ -101,7 +101,7 @@ def mathematical_answer(solution_str: str, ground_truth: str, method: Method) ->
     from refblend.rewards.math import compute_score as equal
 
     strict = equal(solution_str, ground_truth, "strict")
-    flexible = strict or equal(solution_str, ground_truth, "flexible")
+    flexible = equal(solution_str, ground_truth, "flexible")
     return RewardResult(strict if method == "strict" else flexible, strict, flexible)
 
 
@@ -203,7 +203,8 @@ class RuleReward:
         if failed and len(failed) == len(results):
             raise RewardError(
                 f"the reward fails on every response of the step ({len(failed)}): {failed[0]}",
-                "Correct the function or the data; the run goes on from its last checkpoint.",
+                "If it asks a service, call again to resume; with a corrected function, begin "
+                "another run.",
             )
         if failed and not self._shown:
             self._shown = True
