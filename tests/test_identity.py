@@ -58,6 +58,7 @@ def test_every_key_of_the_lists_exists() -> None:
         ("trainer.drift_guard.max_drop", 0.2, 0.1, "observing"),
         ("trainer.total_training_steps", 10, 20, "observing"),
         ("ray.num_cpus", None, 8, "observing"),
+        ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", 8192, 4096, "observing"),
         ("trainer.seed", 1, 2, "determining"),
         ("algorithm.gamma", 1.0, 0.9, "determining"),
         ("actor_rollout_ref.actor.fsdp_config.world_size", 1, 2, "determining"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from refblend.errors import DataError, ModelError
+from refblend.files import sha256_tree
 from refblend.identity import InputHashes
 from refblend.provenance import Source, collect_provenance, finish, hash_inputs
 
@@ -54,7 +55,7 @@ def commit(folder: Path) -> None:
 def test_the_source_is_a_tree_of_git_and_what_is_not_committed(tmp_path, monkeypatch) -> None:
     package = tmp_path / "src"
     package.mkdir()
-    assert Source.of(package) == Source(None, None, None)
+    assert Source.of(package) == Source(None, sha256_tree(package), None)
     (package / "a.py").write_text("1")
     commit(tmp_path)
     first = Source.of(package)
@@ -70,14 +71,14 @@ def test_the_source_is_a_tree_of_git_and_what_is_not_committed(tmp_path, monkeyp
     commit(tmp_path)
     assert edited.tree == first.tree != Source.of(package).tree
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert Source.of(package) == Source(None, None, None)
+    assert Source.of(package) == Source(None, sha256_tree(package), None)
 
 
 def test_a_repository_of_another_user_is_told_once(tmp_path, monkeypatch, caplog) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     for _ in range(2):
-        assert Source.of(tmp_path) == Source(None, None, None)
+        assert Source.of(tmp_path).commit is None
     (told,) = caplog.messages
     assert "belongs to another user" in told
 

@@ -6,9 +6,9 @@ import hashlib
 import json
 import lzma
 import os
+import secrets
 import shutil
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -32,14 +32,12 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_file():
         raise FileExistsError(errno.EEXIST, "it exists and is no regular file", str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary.touch(exist_ok=False)
     try:
         yield temporary
         with open(temporary, "rb") as stream:
             os.fsync(stream.fileno())
-        temporary.chmod(0o644)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -114,12 +112,16 @@ def sha256_file(path: str | os.PathLike[str]) -> str:
 
 
 def sha256_tree(root: str | os.PathLike[str], without: Collection[str] = ()) -> str:
-    """Hash of the relative paths and contents of all files below ``root`` but those so named."""
+    """Hash of the relative paths and contents of all files below ``root`` but those so named.
+
+    Hidden ones do not count: ``hf download`` leaves times in ``.cache``.
+    """
     root = Path(root)
-    files = sorted(p for p in root.rglob("*") if p.is_file() and p.name not in without)
+    files = {p.relative_to(root).as_posix(): p for p in sorted(root.rglob("*")) if p.is_file()}
     digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(root).as_posix()}\0{sha256_file(path)}\n".encode())
+    for name, path in files.items():
+        if path.name not in without and "/." not in f"/{name}":
+            digest.update(f"{name}\0{sha256_file(path)}\n".encode())
     return digest.hexdigest()
 
 

@@ -28,16 +28,22 @@ IDENTITY_NAME = "identity.json"
 _RANKS = ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
 _ENGINES = ("actor_rollout_ref.rollout", SCORING_KEY)
 _OF_RANKS = "fsdp_config.num_gpus_per_worker fsdp_config.num_threads node"
+_OF_LEARNERS = "ppo_max_token_len_per_gpu ppo_micro_batch_size_per_gpu"
 _OF_ENGINES = "gpu_memory_utilization kv_cache_memory_mb node num_engines num_gpus num_threads"
 _OF_TRAINER = (
     "accept_changes country_iso_code default_local_dir drift_guard energy experiment_name "
-    "keep_best logger max_ckpt_to_keep max_restarts project_name resume_from_path "
-    "resume_mode rollout_dump_freq save_freq stop_grace_s strict_code test_freq total_epochs "
+    "keep_best logger max_ckpt_to_keep max_restarts project_name resume_mode "
+    "rollout_dump_freq save_freq stop_grace_s strict_code test_freq total_epochs "
     "total_training_steps val_before_train worker_timeout_s"
 )
+_OF_JUDGE = "http.base_url http.concurrency invalid_window max_invalid_rate"
 OBSERVING = (
+    "actor_rollout_ref.model.enable_gradient_checkpointing",
+    "actor_rollout_ref.ref.max_token_len_per_gpu",
+    *(f"{section}.{key}" for section in _RANKS[::2] for key in _OF_LEARNERS.split()),
     *(f"{section}.{key}" for section in _RANKS for key in _OF_RANKS.split()),
     *(f"{section}.{key}" for section in _ENGINES for key in _OF_ENGINES.split()),
+    *(f"{SCORING_KEY}.{key}" for key in _OF_JUDGE.split()),
     *(f"trainer.{key}" for key in _OF_TRAINER.split()),
     "ray",
 )

@@ -139,11 +139,12 @@ def finish(
 
 @dataclass(frozen=True)
 class Source:
-    """The state of the package's source in git; all None without git."""
+    """The state of the package's source in git."""
 
     commit: str | None
+    """None without git."""
     tree: str | None
-    """Git's hash of the committed source."""
+    """Git's hash of the committed source; without git a hash of its files."""
     changes: str | None
     """SHA-256 of what is not committed; None where all is."""
 
@@ -152,7 +153,8 @@ class Source:
         """The state of the source in a folder."""
         tree = _git(package, "rev-parse", "HEAD:./")
         if tree is None:
-            return cls(None, None, None)
+            compiled = [path.name for path in package.rglob("*.pyc")]
+            return cls(None, sha256_tree(package, without=compiled), None)
         digest = hashlib.sha256()
         changed = _git(package, "diff", "HEAD", "--", ".") or ""
         others = ("ls-files", "-z", "--others", "--exclude-standard", ".")

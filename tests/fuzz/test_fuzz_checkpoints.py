@@ -62,7 +62,7 @@ def check_run(manager: CheckpointManager) -> None:
             state = manager.load_state(found)
             assert state["step"] == step
             break
-    attempt(lambda: named_checkpoint(manager.path(2)), "global_step_2")
+    attempt(lambda: named_checkpoint(manager.path(2), 9), "global_step_2")
     best = manager.best()
     assert best is None or best.step in manager.steps()
 

@@ -147,13 +147,15 @@ def test_later_steps_of_an_abandoned_course_are_removed(manager):
 def test_a_checkpoint_that_the_user_names(manager):
     save(manager, 1)
     save(manager, 2)
-    assert named_checkpoint(manager.path(1)) == CheckpointRef(1, manager.path(1))
+    assert named_checkpoint(manager.path(1), 9) == CheckpointRef(1, manager.path(1))
     for path in (manager.root / "global_step_7", manager.root):
         with pytest.raises(CheckpointError):
-            named_checkpoint(path)
+            named_checkpoint(path, 9)
+    with pytest.raises(CheckpointError, match="the run ends at step 1"):
+        named_checkpoint(manager.path(1), 1)
     flip_byte(manager.path(1) / "actor" / "model.safetensors")
     with pytest.raises(CheckpointError, match="checksum"):
-        named_checkpoint(manager.path(1))
+        named_checkpoint(manager.path(1), 9)
 
 
 def test_full_disk_is_a_user_error(manager):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from refblend.config.trainer import RayConfig
-from refblend.errors import ResourceError, TrainingError, WorkerError
+from refblend.errors import CheckpointError, ResourceError, TrainingError, WorkerError
 from refblend.lifecycle import stopping
 from refblend.rollout.base import Generation
 from refblend.trainer import launch, recovery
-from refblend.trainer.checkpoint import CheckpointRef
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, write_state
 from refblend.trainer.datasets import load_run_data
 from refblend.trainer.ray_trainer import RayPPOTrainer
 from refblend.trainer.tracking import MetricsLog
@@ -88,20 +89,42 @@ def test_an_extension_that_is_stopped_is_not_called_finished(tiny_config, tmp_pa
     assert json.loads(path.read_text())["status"] == "stopped"
 
 
+def saved(run: Path, step: int) -> CheckpointRef:
+    """A checkpoint of a run, without weights."""
+    checkpoints = CheckpointManager(run / "checkpoints")
+    with checkpoints.staging(step) as staged:
+        write_state(staged, {"step": step})
+    return CheckpointRef(step, checkpoints.path(step))
+
+
+def test_a_branch_is_a_run_of_its_own(tiny_config, tmp_path, monkeypatch):
+    """It begins at the named checkpoint until it has one, and the same command resumes it."""
+    run, begun = tmp_path / "branch", []
+
+    def stop(config, data, log, total, stop, pool, begin):
+        begun.append(begin)
+        log.truncate_after(begin.step)
+        log.append(begin.step + 1, {})
+        raise stopping.Terminated(signal.SIGTERM)
+
+    monkeypatch.setattr(recovery, "train_with_recovery", stop)
+    named, here = saved(tmp_path / "old", 1), f"trainer.default_local_dir={run}"
+    mode = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={named.path}"]
+    for _ in range(2):
+        with pytest.raises(stopping.Terminated):
+            launch.train(tiny_config(here, *mode))
+    own = saved(run, 2)
+    shutil.rmtree(named.path)
+    with pytest.raises(stopping.Terminated):
+        launch.train(tiny_config(here, *mode))
+    assert begun == [named, named, own]
+    sessions = json.loads((run / "provenance.json").read_text())["sessions"]
+    assert all(session["wall_time_s"] is not None for session in sessions)
+    with pytest.raises(CheckpointError, match=r"another run \(trainer\.resume_from_path: "):
+        launch.train(tiny_config(here))
+
+
 # --- recovery, without processes -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("own", [None, 5, 10, 15])
-def test_where_a_run_with_a_named_checkpoint_starts_again(own):
-    """Its own later checkpoints count, but not one of the same step from an earlier branch."""
-
-    class Own:
-        def latest_valid(self) -> CheckpointRef | None:
-            return CheckpointRef(own, Path("own")) if own else None
-
-    named = CheckpointRef(10, Path("named"))
-    found = recovery.restart_point(Own(), named)  # type: ignore[arg-type]
-    assert found.path == Path("own" if own == 15 else "named")
 
 
 class FakeWorkers:
@@ -144,7 +167,8 @@ def test_dead_workers_are_replaced(deaths, tiny_config, tmp_path, count):
     deaths(count)
     log = MetricsLog(tmp_path / "metrics.jsonl")
     with recovery.WorkerPool() as workers:
-        recovery.train_with_recovery(tiny_config("trainer.logger=[]"), None, log, 2, None, workers)
+        config, stop = tiny_config("trainer.logger=[]"), stopping.StopRequest(1)
+        recovery.train_with_recovery(config, None, log, 2, stop, workers)
     assert FakeWorkers.started == FakeWorkers.stopped == count + 1
 
 
@@ -156,7 +180,7 @@ def test_too_many_deaths_name_the_key(deaths, tiny_config, tmp_path):
         pytest.raises(WorkerError, match="the judge worker died: killed") as caught,
         recovery.WorkerPool() as workers,
     ):
-        recovery.train_with_recovery(config, None, log, 2, None, workers)
+        recovery.train_with_recovery(config, None, log, 2, stopping.StopRequest(1), workers)
     assert "trainer.max_restarts" in caught.value.remedy
     assert FakeWorkers.started == FakeWorkers.stopped == 3
 

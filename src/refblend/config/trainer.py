@@ -48,9 +48,9 @@ class TrainerConfig(Section):
     """Steps in which only the critic is updated."""
     resume_mode: Literal["auto", "disable", "resume_path"] = "auto"
     """``auto``: from the newest checkpoint of the run's directory, if there is one; ``disable``:
-    from the start; ``resume_path``: from ``resume_from_path``."""
+    from the start; ``resume_path``: as ``auto``, but it begins at ``resume_from_path``."""
     resume_from_path: str | None = None
-    """A directory ``global_step_N`` to resume from with ``resume_mode: resume_path``."""
+    """A directory ``global_step_N``, also of another run, to begin at with ``resume_path``."""
     strict_code: bool = False
     """Refuse to resume a run if the source of refblend has changed at all; off: record it."""
     accept_changes: bool = False

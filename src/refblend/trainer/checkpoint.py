@@ -132,8 +132,8 @@ def step_of(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def named_checkpoint(path: str | Path) -> CheckpointRef:
-    """The checkpoint in this directory, also outside the run; CheckpointError if damaged."""
+def named_checkpoint(path: str | Path, total_steps: int) -> CheckpointRef:
+    """The checkpoint at which a run begins; CheckpointError if it is damaged, or at its end."""
     path = Path(path)
     step = step_of(path)
     if step is None or not path.is_dir():
@@ -141,8 +141,10 @@ def named_checkpoint(path: str | Path) -> CheckpointRef:
             f"{path} is not a checkpoint directory",
             "Set trainer.resume_from_path to an existing global_step_N directory.",
         )
-    damage = find_damage(path)
-    if damage is not None:
+    if step >= total_steps:
+        told = f"trainer.resume_from_path={path}: the run ends at step {total_steps}"
+        raise CheckpointError(told, "Raise trainer.total_training_steps.")
+    if (damage := find_damage(path)) is not None:
         raise CheckpointError(
             f"checkpoint {path} is damaged: {damage}",
             "Choose another one, or use trainer.resume_mode=auto to take the newest whole one.",
@@ -299,6 +301,7 @@ class CheckpointManager:
 
     def _remove(self, step: int) -> None:
         """Remove a checkpoint; renamed first, so that a kill leaves no partial one."""
+        self._whole.pop(self.path(step), None)
         shutil.rmtree(self.path(step).rename(self._temporary(step)), ignore_errors=True)
 
     def _metric(self, step: int) -> float | None:

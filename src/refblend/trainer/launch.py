@@ -154,10 +154,7 @@ class _Run:
             except Terminated:
                 steps = CheckpointManager(run_dir / "checkpoints").steps()
                 reached = f"after step {steps[-1]}" if steps else "before a step was saved"
-                again = "the same command"
-                if self.config.trainer.resume_mode != "auto":
-                    again += ", with trainer.resume_mode=auto,"
-                _tell(f"{run_dir}: stopped {reached}; {again} continues")
+                _tell(f"{run_dir}: stopped {reached}; the same command continues")
                 self._record({"status": "stopped", "reason": f"as asked, {reached}"})
                 raise
             except RefblendError as error:
@@ -181,17 +178,18 @@ class _Run:
         previous = read_previous(path) if path.exists() else None
         record = collect_provenance(self.inputs, previous, list(map(str, prepared.changes)))
         write_json(path, record)
-        energy = config.trainer.energy
-        with EnergyMeter(config.trainer.country_iso_code) if energy else nullcontext() as meter:
-            log = MetricsLog(run_dir / "metrics.jsonl")
-            begin = prepared.checkpoint
-            if named := config.trainer.resume_from_path:
-                begin = named_checkpoint(named)
-                # Later ones are of an abandoned branch.
-                CheckpointManager(run_dir / "checkpoints").discard_after(begin.step)
-            train_with_recovery(config, self.data, log, total_steps, stop, workers, begin)
-        report = meter.report if meter else None
-        write_json(path, finish(record, time.monotonic() - start, report))
+        energy, named = config.trainer.energy, config.trainer.resume_from_path
+        log, begin = MetricsLog(run_dir / "metrics.jsonl"), prepared.checkpoint
+        if named and begin is None:
+            begin = named_checkpoint(named, total_steps)
+        meter = EnergyMeter(config.trainer.country_iso_code) if energy else None
+        try:
+            with meter or nullcontext():
+                train_with_recovery(config, self.data, log, total_steps, stop, workers, begin)
+        finally:
+            report = meter.report if meter else None
+            with suppress(OSError):  # the disk may be full
+                write_json(path, finish(record, time.monotonic() - start, report))
         summary = summarise_run(run_dir, total_steps)
         write_json(run_dir / "summary.json", summary)
         return summary

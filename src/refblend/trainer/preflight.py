@@ -21,7 +21,7 @@ from refblend.rollout.model_dir import check_model
 from refblend.scoring.clipping import ScoringRequest
 from refblend.scoring.judge import check_judge, judge_class
 from refblend.scoring.templates import load_templates, templates_file
-from refblend.trainer.checkpoint import named_checkpoint
+from refblend.trainer.checkpoint import CheckpointManager, named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.replay import replayed_weights_of
 from refblend.trainer.trackers import check_trackers
@@ -47,8 +47,6 @@ def preflight(config: RefblendConfig) -> RunData:
     problems.note(_check_engine_kwargs, config)
     if config.trainer.energy:
         problems.note(carbon_intensity, config.trainer.country_iso_code)
-    if config.trainer.resume_from_path:
-        problems.note(named_checkpoint, config.trainer.resume_from_path)
     models_usable = _check_models(config, problems)
     if config.algorithm.adv_estimator not in ADVANTAGES:
         problems.note(_check_estimator, config)
@@ -72,6 +70,9 @@ def preflight(config: RefblendConfig) -> RunData:
         problems.note(judge_trial, config, data)
         steps = planned_steps(config, len(data.train))
         problems.note(replayed_weights_of, config, steps)
+        own = CheckpointManager(Path(config.trainer.default_local_dir, "checkpoints"))
+        if (named := config.trainer.resume_from_path) and not own.saved_before():
+            problems.note(named_checkpoint, named, steps)
     problems.settle()
     assert data is not None, "whatever keeps the data from being loaded is a problem"
     return data

@@ -88,17 +88,7 @@ def train_with_recovery(
                     RayPPOTrainer(config, data, workers, outputs, total_steps, stop).fit(start)
                 return
             except WorkerDiedError as error:
-                budget.spend(error)
-                trackers.message(f"{error}; all workers start again ({budget.spent})")
-        start = restart_point(checkpoints, start)
-
-
-def restart_point(
-    checkpoints: CheckpointManager, start: CheckpointRef | None
-) -> CheckpointRef | None:
-    """Where to restart: the run's latest checkpoint, or the one it began from if none is later.
-
-    What the user named may lie outside the run, which may hold another branch's same step.
-    """
-    found = [ref for ref in (start, checkpoints.latest_valid()) if ref]
-    return max(found, key=lambda ref: ref.step, default=None)
+                with stop.protected():  # a signal that killed the worker may have come here, too
+                    budget.spend(error)
+                    trackers.message(f"{error}; all workers start again ({budget.spent})")
+        start = checkpoints.latest_valid() or start

@@ -7,6 +7,7 @@ No command deletes or empties a run: another run in a directory is refused, or m
 import contextlib
 import fcntl
 import logging
+import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from refblend.files import read_object, write_json
 from refblend.identity import IDENTITY_NAME, Difference, RunIdentity
 from refblend.lifecycle.faults import explained
 from refblend.provenance import Source
-from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef, step_of
+from refblend.trainer.checkpoint import CheckpointManager, CheckpointRef
 from refblend.trainer.tracking import read_metrics
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Prepared:
     finished: Mapping[str, Any] | None = None
     """``summary.json`` of a run that has nothing left to do; only :func:`open_run` looks."""
     checkpoint: CheckpointRef | None = None
-    """Where ``resume_mode=auto`` goes on; None: at step 0. Only :func:`open_run` looks."""
+    """Where the run goes on; None: at its beginning. Only :func:`open_run` looks."""
     segments: tuple[Source, ...] = ()
     """The sources of a run that is resumed, with that of this session."""
 
@@ -87,7 +88,7 @@ def check_run_dir(path: Path, wanted: RunIdentity, options: TrainerConfig) -> Pr
         environment = all(change.kind in ("numerics", "library") for change in refused)
         remedy = f"{_ACCEPT} {_WAYS_OUT}" if environment else _WAYS_OUT
         raise CheckpointError(f"{path} holds another run ({listed})", remedy)
-    if options.resume_mode == "auto":
+    if options.resume_mode != "disable":
         _check_length(path, recorded, wanted)
     return Prepared("resume", tuple(changes), segments=recorded.followed_by(wanted))
 
@@ -108,10 +109,8 @@ def open_run(
                 prepared = _make_way(path, error.reason)
             if prepared.start == "resume" and options.resume_mode == "disable":
                 prepared = _make_way(path, f"{path} holds this run, and resume_mode is disable")
-            elif prepared.start == "resume" and options.resume_mode == "auto":
-                prepared = _found_start(path, prepared, wanted.total_steps)
             elif prepared.start == "resume":
-                _check_branch(path, options.resume_from_path)
+                prepared = _found_start(path, prepared, wanted.total_steps)
             if not (path / LOCK_NAME).exists():  # moved, with the lock in it
                 stack.enter_context(run_lock(path))
             (path / UNCONFIRMED_NAME).unlink(missing_ok=True)
@@ -129,7 +128,7 @@ def _found_start(path: Path, prepared: Prepared, total_steps: int) -> Prepared:
     if found is None and checkpoints.saved_before():
         return _make_way(path, f"{path} has no whole checkpoint left")
     if found is None and (last := _last_step(path)) > 0:
-        told = "%s was ended at step %d, before its first checkpoint: it starts again from step 0"
+        told = "%s was ended at step %d, before its first checkpoint: it starts again"
         logger.warning(told, path, last)
     return replace(prepared, checkpoint=found)
 
@@ -174,8 +173,8 @@ def _make_way(path: Path, reason: str) -> Prepared:
         path.mkdir()
         shutil.copy(failures, path)
     logger.warning(
-        "%s: it is moved to %s, and starts again from step 0; `refblend runs prune` frees the "
-        "space of runs that were moved aside",
+        "%s: it is moved to %s, and starts again; `refblend runs prune` frees the space of runs "
+        "that were moved aside",
         reason,
         target,
     )
@@ -237,17 +236,6 @@ def _check_length(path: Path, recorded: RunIdentity, wanted: RunIdentity) -> Non
         )
 
 
-def _check_branch(path: Path, checkpoint: str | None) -> None:
-    """Refuse to go back, in its own directory, to an earlier ``checkpoint`` of a run."""
-    step = step_of(Path(checkpoint or ""))
-    if step is not None and _last_step(path) > step:
-        raise CheckpointError(
-            f"{path} has steps after {step}, the step of trainer.resume_from_path",
-            "Set trainer.default_local_dir to another directory to train another branch there, or "
-            "leave trainer.resume_mode and resume_from_path out to go on from the last step.",
-        )
-
-
 def _last_step(path: Path) -> int:
     """The last step with metrics; -1 without any, or if they are damaged (reported on resume)."""
     try:
@@ -277,13 +265,24 @@ def find_runs(root: Path) -> Iterator[FoundRun]:
     if not root.is_dir():
         raise CheckpointError(f"{root} is not a directory", "Give the folder of your runs.")
     marks = (IDENTITY_NAME, FAILURES_NAME)  # a study's job may fail before a run has begun
-    for path in sorted({mark.parent for name in marks for mark in root.rglob(name)}):
-        files = (p for p in path.rglob("*") if p.is_file() and not p.is_symlink())
-        size = sum(p.stat().st_size for p in files)
+    for path in sorted({path.parent for path in _files(root) if path.name in marks}):
+        size = sum(map(_size, _files(path)))
         aside = (path / IDENTITY_NAME).is_file() and _ASIDE.fullmatch(path.name) is not None
         summary = read_summary(path)
         status = str(summary.get("status", "incomplete"))
         yield FoundRun(path, status, shorten(str(summary.get("reason") or ""), 200), size, aside)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """All files below a folder, where a run that trains may remove some meanwhile."""
+    return (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file; 0 of a link, or if it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        return 0 if path.is_symlink() else path.lstat().st_size
+    return 0
 
 
 def remove_aside(run: FoundRun) -> None:

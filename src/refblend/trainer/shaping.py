@@ -206,7 +206,7 @@ def penalise_kl(
         # It would stay in the adaptive controller forever.
         raise TrainingError(
             f"the KL penalty (algorithm.kl_penalty={config.algorithm.kl_penalty}) is {current}",
-            "Lower the learning rate, or choose another estimator, and call again to resume.",
+            "Lower the learning rate, or choose another estimator, in another run.",
         )
     metrics = {
         "actor/reward_kl_penalty": current,

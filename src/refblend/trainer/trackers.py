@@ -227,7 +227,8 @@ def _named(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a client may raise anything
-        if isinstance(error, RefblendError) or explain(error) is not None:
+        local = isinstance(error, OSError | MemoryError) and explain(error) is not None
+        if local or isinstance(error, RefblendError):
             raise  # the disk's and the memory's faults are told elsewhere
         raise ResourceError(
             f"trainer.logger: {name} failed: {type(error).__name__}: {shorten(str(error))}",
@@ -271,17 +272,13 @@ class Trackers(contextlib.AbstractContextManager["Trackers"]):
                 tracker.message(text)
 
     def _close(self, cause: BaseException | None) -> None:
-        """Close every tracker; no failure may hide ``cause``, why the run stops."""
-        failure: Exception | None = None
+        """Close every tracker; no failure may hide ``cause``, why the run stops, or undo a run."""
         for name, tracker in self._trackers.items():
             try:
                 with _named(name):
                     tracker.close(cause is not None)
             except Exception as error:
-                failure = failure or error
                 logger.warning("%s cannot be closed: %s", type(tracker).__name__, error)
-        if failure and cause is None:
-            raise failure
 
     def __exit__(
         self, kind: type[BaseException] | None, cause: BaseException | None, *trace: object

@@ -130,16 +130,15 @@ def _ranks(name: str, worker: str, section: str, budget: str, **more: Any) -> Ro
     return Role(name, worker, section, key, MODEL, f"{section}.{budget}", budget=budget, **more)
 
 
-def _engine(name: str, worker: str, section: str, model: str, also_lower: str, **more: Any) -> Role:
+def _engine(name: str, worker: str, section: str, model: str, **more: Any) -> Role:
     cache = f"{section}.kv_cache_memory_mb"
-    lower = f"{cache} (gpu_memory_utilization on a GPU){also_lower}"
+    lower = f"{cache} (gpu_memory_utilization on a GPU)"
     worker = f"refblend.workers.engine_workers:{worker}"
     return Role(
         name, worker, section, f"{section}.num_gpus", cache, lower, engine_model=model, **more
     )
 
 
-_ROLLOUT = "actor_rollout_ref.rollout"
 _LEARNING: dict[str, Any] = {
     "budget": "ppo_max_token_len_per_gpu",
     "learns": True,
@@ -147,13 +146,7 @@ _LEARNING: dict[str, Any] = {
 }
 
 ACTOR = _ranks("actor", "ActorWorker", "actor_rollout_ref.actor", **_LEARNING)
-ROLLOUT = _engine(
-    "rollout",
-    "RolloutWorker",
-    _ROLLOUT,
-    MODEL,
-    f", {_ROLLOUT}.max_model_len or data.train_batch_size",
-)
+ROLLOUT = _engine("rollout", "RolloutWorker", "actor_rollout_ref.rollout", MODEL)
 CRITIC = _ranks(
     "critic", "CriticWorker", "critic", needed=lambda config: config.use_critic, **_LEARNING
 )
@@ -169,7 +162,6 @@ JUDGE = _engine(
     "JudgeWorker",
     SCORING_KEY,
     f"{SCORING_KEY}.model_path",
-    f" or {SCORING_KEY}.max_model_len",
     needed=lambda config: config.use_judge and not config.shares_judge,
     remembers=True,
 )
