@@ -24,10 +24,11 @@ include: "workflow/rules/report.smk"
 include: "workflow/rules/archive.smk"
 
 
-# On a cluster: seconds each, and no numbers.
+# On a cluster these run where Snakemake does: they take seconds.
 localrules:
     grid,
     checks,
+    block,
 
 
 rule all:

@@ -48,10 +48,11 @@ def test_the_command_writes_four_disjoint_files(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", made + RECORDS)
     write(tmp_path / "test.parquet", RECORDS)
     sizes = ["--validation", "8", "--sanity", "4"]
-    done = CliRunner().invoke(
-        app, ["gsm8k", "--source", str(tmp_path), "--out", str(tmp_path / "gpu"), *sizes]
-    )
-    assert done.exit_code == 0, done.output
+    call = ["gsm8k", "--source", str(tmp_path), "--out", str(tmp_path / "gpu"), *sizes]
+    for _ in range(2):
+        assert CliRunner().invoke(app, call).exit_code == 0
+    other = CliRunner().invoke(app, [*call, "--seed", "2"])
+    assert "train.parquet holds other rows" in str(other.exception)
     splits = {
         name: read_rows(tmp_path / "gpu" / f"{name}.parquet")
         for name in ("train", "validation", "test", "sanity")

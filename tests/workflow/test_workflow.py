@@ -16,7 +16,6 @@ import yaml
 
 from refblend.study.design.grid import build_grid
 from refblend.study.design.jobs import milestone_targets
-from refblend.study.design.names import COLLECTED
 from refblend.study.design.spec import experiments_of, load_experiment
 from refblend.study.design.workflow import WorkflowConfig
 
@@ -123,12 +122,11 @@ def test_milestones_share_their_jobs_and_fresh_seeds_stand_apart(project: Path) 
     assert "seeds 1-2-3, on 4 cores" in text, "what measures resources takes all cores"
 
 
-def test_m2_measures_the_scoring_path_and_the_last_milestone_keeps_the_archive() -> None:
+def test_m2_measures_the_scoring_path() -> None:
     files = milestone_targets({"m1": ["M1"], "m2": ["A"], "m3": []}, "m2", "cpu")
-    kept = ("grid.tsv", *COLLECTED, "verdicts.csv")
     folders = ("m2", "scoring")
     made = [f"{folder}/{name}" for folder in folders for name in ("report.md", "tables", "figures")]
-    expected = {f"results/cpu/{name}" for name in (*made, "m2/checks.json", *kept)}
+    expected = {f"results/cpu/{name}" for name in (*made, "m2/checks.json")}
     assert set(files) == expected
     assert "results/gpu/scoring/report.md" not in milestone_targets({"m2": ["A"]}, "m2", "gpu")
 
@@ -175,8 +173,7 @@ def test_wrong_parameters_stop_before_any_work(project, name, old, new, message)
 def test_the_slurm_profile_plans_the_gpu_scale_without_data(project: Path) -> None:
     profile = ("--workflow-profile", "workflow/profiles/slurm", "--executor", "local")
     counts, _ = planned(project, "m3", *profile)
-    names = [n for m in ("m2", "m3") for n in experiments_of(m, ROOT / "params", scale="gpu")]
-    grid = build_grid(names, "gpu", ROOT / "params")
+    grid = build_grid(experiments_of("m3", ROOT / "params", scale="gpu"), "gpu", ROOT / "params")
     assert counts["train"] == len(grid[["arm", "seed"]].drop_duplicates())
 
 

@@ -18,7 +18,7 @@ rule archive:
         update("results/{scale}/runs.csv"),
         update("results/{scale}/runs.parquet"),
         update("results/{scale}/responses.parquet"),
-        "results/{scale}/verdicts.csv",
+        update("results/{scale}/verdicts.csv"),
     log:
         "logs/{scale}/archive.log",
     conda:

@@ -150,7 +150,8 @@ def milestone_targets(milestone, scale):
 
 
 def study_targets(scale):
-    """All milestones of a scale."""
+    """All milestones of a scale, and its archive."""
     return sum(
-        (milestone_targets(name, scale) for name in reported_milestones(scale)), []
+        (milestone_targets(name, scale) for name in reported_milestones(scale)),
+        study_jobs.archive_files(scale),
     )

@@ -69,9 +69,10 @@ rule more_sums:
 
 
 # The source is a folder or a name of the hub: config["gsm8k"].
+# `update`: files of the user's own that lie there are refused, not replaced.
 rule gsm8k:
     output:
-        expand("data/{{scale}}/{name}.parquet", name=SPLITS),
+        update(expand("data/{{scale}}/{name}.parquet", name=SPLITS)),
     log:
         "logs/{scale}/gsm8k.log",
     benchmark:

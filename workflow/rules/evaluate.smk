@@ -63,7 +63,11 @@ rule block:
             wildcards.experiment, int(wildcards.number)
         ),
     output:
-        touch("runs/{scale}/_blocks/{experiment}/{number}.done"),
+        "runs/{scale}/_blocks/{experiment}/{number}.done",
+    conda:
+        "../envs/refblend.yaml"
     wildcard_constraints:
         experiment="|".join(SPECS),
         number="[0-9]+",
+    shell:
+        "if grep -H failed {input:q}; then exit 1; fi; touch {output:q}"

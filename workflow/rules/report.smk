@@ -2,16 +2,7 @@
 # `snakemake results/<scale>/<experiment>/report.md` trains and reports one experiment alone, if it is
 # none of a series.
 wildcard_constraints:
-    report="|".join(
-        [
-            *study_names.MILESTONES,
-            *(
-                name
-                for name, spec in SPECS.items()
-                if spec.milestone != study_names.SERIES
-            ),
-        ]
-    ),
+    report="|".join([*study_names.MILESTONES, *experiments(config["scale"])]),
 
 
 rule collect:

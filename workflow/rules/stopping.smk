@@ -1,5 +1,5 @@
 # How jobs end with Snakemake, and what a killed call leaves to the next (refblend.lifecycle.supervision).
-# Not under its own name, which is one of Snakemake's.
+# `output` itself is a name of Snakemake's.
 from refblend.lifecycle import output as process_output, supervision
 
 # `make study | tee log` and Ctrl-C: the jobs are stopped, not failed.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from refblend.data.schema import PromptRow, write_rows
+from refblend.data.schema import PromptRow, read_rows, write_rows
 from refblend.errors import DataError
 from refblend.seeding import derive_generator
 
@@ -11,9 +11,13 @@ SPLITS = ("train", "validation", "test", "sanity")
 
 
 def write_splits(out: Path, splits: Mapping[str, Sequence[PromptRow]]) -> None:
-    """Write ``<split>.parquet`` of every split to a folder."""
-    for name, rows in splits.items():
-        write_rows(out / f"{name}.parquet", rows)
+    """Write ``<split>.parquet`` of every split to a folder; DataError if one holds other rows."""
+    files = {out / f"{name}.parquet": rows for name, rows in splits.items()}
+    for file, rows in files.items():
+        if file.exists() and read_rows(file) != list(rows):
+            raise DataError(f"{file} holds other rows", "Delete it, or name another folder.")
+    for file, rows in files.items():
+        write_rows(file, rows)
 
 
 def hold_out(

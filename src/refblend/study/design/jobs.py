@@ -89,6 +89,11 @@ def report_files(scale: str, report: str) -> list[str]:
     return [f"results/{scale}/{report}/{name}" for name in ("report.md", "tables", "figures")]
 
 
+def archive_files(scale: str) -> list[str]:
+    """The numbers of all runs of a scale, and all verdicts."""
+    return [f"results/{scale}/{name}" for name in ("grid.tsv", *COLLECTED, "verdicts.csv")]
+
+
 def scoring_targets(scale: str) -> list[str]:
     """Experiment D's report; StudyError at a scale without the three judges to compare."""
     if scale not in COMPARED:
@@ -112,8 +117,8 @@ def milestone_targets(
 ) -> list[str]:
     """What a milestone's target asks for.
 
-    ``studies`` has the experiments of each milestone; M2 has experiment D, too, and the last one
-    that has any keeps the archive. StudyError if it has none at this scale.
+    ``studies`` has the experiments of each milestone; M2 has experiment D, too. StudyError if it
+    has none at this scale.
     """
     reported = [name for name, found in studies.items() if found]
     if milestone not in reported:
@@ -125,8 +130,7 @@ def milestone_targets(
     files = [*report_files(scale, milestone), f"results/{scale}/{milestone}/checks.json"]
     if milestone == "m2" and scale in COMPARED:
         files += scoring_targets(scale)
-    archive = [f"results/{scale}/{name}" for name in ("grid.tsv", *COLLECTED, "verdicts.csv")]
-    return files + (archive if milestone == reported[-1] else [])
+    return files
 
 
 def blocks_of(
@@ -301,16 +305,17 @@ class Jobs:
     def inputs(self, arm: str) -> list[str]:
         """What an arm reads: data, models, and files of the user's functions.
 
-        Models of other scales are the user's: the trainer checks that they are there.
+        A model that the workflow does not make is the user's: the trainer checks that it is there.
         """
         config = self.config(arm)
         data, scoring = config.data, config.algorithm.ref_quality_score.scoring
-        prompts = {*data.train_files, *data.val_files, *data.sanity_files}
-        files = sorted(path for path in prompts if path.startswith("data/"))
+        files = sorted({*data.train_files, *data.val_files, *data.sanity_files})
         judge = scoring.model_path if config.use_judge else None
         for folder in (config.actor_rollout_ref.model.path, judge):
-            if folder and folder.startswith("models/") and self.scale in EMBEDDED:
+            if folder and self.scale in EMBEDDED and folder.startswith(f"models/{self.scale}/"):
                 files += model_files(folder)
+            elif folder:
+                files += sorted(map(str, Path(folder).glob("*.safetensors")))
         if config.use_judge:
             files.append(os.path.relpath(templates_file(scoring.templates)))
         files += map(os.path.relpath, user_files(config))

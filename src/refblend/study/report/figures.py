@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from refblend.scoring.measure.quality import reliability_table
 from refblend.study.design.measures import MEASURES, label
 from refblend.study.report import style as plot
 from refblend.study.report.readable import plus_minus, words
@@ -274,7 +275,7 @@ def judges(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     for top, bottom, (judge, auc) in zip(axes, axes[count:], within.items(), strict=False):
         part = frame[frame.arm.map(own) == judge]
         score_distribution(top, part)
-        bins = bin_scores(part.judge_score, part.acc)
+        bins = reliability_table(part.assign(valid=True, label=part.acc), by="judge_score")
         reliability(bottom, [("", bins, plot.INK)])
         top.set(title=f"{judge} judge", xlabel="")
         bottom.set_title(f"AUC within a prompt {auc:.3f}", fontsize="small")
@@ -285,16 +286,6 @@ def judges(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
         "The judges' valid scores of the kept training responses, and below the share of right "
         "answers in ten equal bins of the score (dashed: perfect calibration)."
     )
-
-
-def bin_scores(scores: pd.Series, right: pd.Series) -> pd.DataFrame:
-    """Mean score, share of right answers and count in ten equal bins of [0, 1]; no empty bins."""
-    which = np.clip((scores.to_numpy(float) * 10).astype(int), 0, 9)
-    frame = pd.DataFrame({"bin": which, "score": scores.to_numpy(), "accuracy": right.to_numpy()})
-    grouped = frame.groupby("bin").agg(
-        score=("score", "mean"), accuracy=("accuracy", "mean"), count=("score", "size")
-    )
-    return grouped.reset_index(drop=True)
 
 
 def reliability(axis: Axes, lines: list[tuple[str, pd.DataFrame, str | None]]) -> None:
