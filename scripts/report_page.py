@@ -28,7 +28,7 @@ def write_page(results: Path, out: Path) -> Path:
     Raises:
         StudyError: there is no report.
     """
-    found = [path for path in sorted(results.glob("*/report.md")) if path.parent.name]
+    found = sorted(results.glob("*/report.md"))
     if not found:
         raise StudyError(
             f"{results}: has no report", "Make one, e.g. `make study TARGET=m1 SCALE=smoke`."

@@ -61,6 +61,12 @@ def test_models_of_another_recipe_are_refused(tmp_path, models, recipe) -> None:
     measured = changed(recipe, evaluation={"problems": 5})
     record = unpack_models(pack, measured, there)
     assert set(record["numerics"]) == set(PURPOSES)
+    (models / "actor" / "training.json").write_text("{}")
+    pack_models(models, recipe, pack)
+    (there / "actor" / "mine").touch()
+    with pytest.raises(ModelError, match="actor holds other files"):
+        unpack_models(pack, recipe, there)
+    assert (there / "actor" / "mine").exists()
 
 
 @pytest.mark.parametrize(

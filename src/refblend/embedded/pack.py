@@ -53,6 +53,8 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
 
     ModelError, and nothing is unpacked, if the file is no pack, or of another recipe.
     """
+    from refblend.embedded.architecture import check_place
+
     with unpacked(source, folder, "refblend models pack", ModelError, _as_new) as staged:
         if not (staged / RECORD_NAME).is_file():
             raise ModelError(
@@ -66,6 +68,9 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
         absent = [name for name in PARTS if not (staged / name).is_dir()]
         if absent:
             raise MalformedError(f"it lacks {', '.join(absent)}")
+        for name in PARTS:
+            if (staged / name / "training.json").is_file():
+                check_place(folder / name)
         for name in PARTS:
             shutil.rmtree(folder / name, ignore_errors=True)
             (staged / name).rename(folder / name)
