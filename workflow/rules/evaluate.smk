@@ -64,10 +64,12 @@ rule block:
         ),
     output:
         "runs/{scale}/_blocks/{experiment}/{number}.done",
-    conda:
-        "../envs/refblend.yaml"
+    log:
+        "logs/{scale}/blocks/{experiment}/{number}.log",
     wildcard_constraints:
         experiment="|".join(SPECS),
         number="[0-9]+",
+    conda:
+        "../envs/refblend.yaml"
     shell:
-        "if grep -H failed {input:q}; then exit 1; fi; touch {output:q}"
+        "if grep -H failed {input:q} > {log:q}; then exit 1; fi; touch {output:q}"
