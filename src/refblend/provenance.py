@@ -153,8 +153,8 @@ class Source:
         """The state of the source in a folder."""
         tree = _git(package, "rev-parse", "HEAD:./")
         if tree is None:
-            compiled = [path.name for path in package.rglob("*.pyc")]
-            return cls(None, sha256_tree(package, without=compiled), None)
+            files = [f"{p.relative_to(package)}\0{sha256_file(p)}" for p in package.rglob("*.py")]
+            return cls(None, hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest(), None)
         digest = hashlib.sha256()
         changed = _git(package, "diff", "HEAD", "--", ".") or ""
         others = ("ls-files", "-z", "--others", "--exclude-standard", ".")
@@ -167,7 +167,7 @@ class Source:
         return cls(_git(package, "rev-parse", "HEAD"), tree, changes)
 
     def __str__(self) -> str:
-        commit = f"commit {self.commit[:10]}" if self.commit else "unknown commit"
+        commit = f"commit {self.commit[:10]}" if self.commit else f"files {str(self.tree)[:10]}"
         return f"{commit} with changes" if self.changes else commit
 
 
@@ -200,8 +200,8 @@ def _git(directory: Path, *arguments: str) -> str | None:
 @functools.cache
 def _tell_foreign(directory: Path) -> None:
     logger.warning(
-        "git says nothing about %s, whose repository belongs to another user: commit and tree are "
-        "not recorded. To change that: git config --global --add safe.directory <repository>",
+        "git says nothing about %s, whose repository belongs to another user: the commit is not "
+        "recorded. To change that: git config --global --add safe.directory <repository>",
         directory,
     )
 

@@ -137,6 +137,8 @@ WRONG_VALUES = {
     "trainer.critic_warmup=5": "critic_warmup=5 keeps the actor as it is",
     "trainer.resume_from_path=runs/x": "resume_mode is auto and resume_from_path runs/x",
     "trainer.resume_mode=resume_path": "Set resume_mode=resume_path and a path",
+    "trainer.resume_mode=resume_path; trainer.default_local_dir=r; "
+    "trainer.resume_from_path=r/checkpoints/global_step_1": "lies in default_local_dir",
     "trainer.drift_guard.stop=true; data.sanity_files=[]": "watches the sanity set",
     f"{REFERENCE}; {QUALITY}.scoring.model_path=models/judge": "Leave model_path out",
     f"{ADAPTER}; {REFERENCE}; {QUALITY}.scoring.model_path=null": "max_model_len has no effect",

@@ -2,7 +2,9 @@
 # `snakemake results/<scale>/<experiment>/report.md` trains and reports one experiment alone, if it is
 # none of a series.
 wildcard_constraints:
-    report="|".join([*study_names.MILESTONES, *experiments(config["scale"])]),
+    report="|".join(
+        {*study_names.MILESTONES}.union(*map(experiments, study_names.SCALES))
+    ),
 
 
 rule collect:

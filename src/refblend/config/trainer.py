@@ -1,6 +1,7 @@
 """``trainer.*`` and ``ray.*``: the run, its files, its resources and its deadlines."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 from pydantic import field_validator
@@ -95,6 +96,8 @@ class TrainerConfig(Section):
                 f"resume_mode is {self.resume_mode} and resume_from_path {self.resume_from_path}: "
                 "set resume_mode=resume_path and a path global_step_N, or neither"
             )
+        if Path(self.resume_from_path or "").parent == Path(self.default_local_dir, "checkpoints"):
+            yield "resume_from_path lies in default_local_dir: set another one for the branch"
 
 
 PoolStrategy = Literal["pack", "spread", "strict_pack"]

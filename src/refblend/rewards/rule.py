@@ -101,7 +101,7 @@ def mathematical_answer(solution_str: str, ground_truth: str, method: Method) ->
     from refblend.rewards.math import compute_score as equal
 
     strict = equal(solution_str, ground_truth, "strict")
-    flexible = equal(solution_str, ground_truth, "flexible")
+    flexible = strict or equal(solution_str, ground_truth, "flexible")
     return RewardResult(strict if method == "strict" else flexible, strict, flexible)
 
 

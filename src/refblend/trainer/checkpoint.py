@@ -145,10 +145,7 @@ def named_checkpoint(path: str | Path, total_steps: int) -> CheckpointRef:
         told = f"trainer.resume_from_path={path}: the run ends at step {total_steps}"
         raise CheckpointError(told, "Raise trainer.total_training_steps.")
     if (damage := find_damage(path)) is not None:
-        raise CheckpointError(
-            f"checkpoint {path} is damaged: {damage}",
-            "Choose another one, or use trainer.resume_mode=auto to take the newest whole one.",
-        )
+        raise CheckpointError(f"checkpoint {path} is damaged: {damage}", "Choose another one.")
     return CheckpointRef(step, path)
 
 

@@ -154,7 +154,8 @@ class _Run:
             except Terminated:
                 steps = CheckpointManager(run_dir / "checkpoints").steps()
                 reached = f"after step {steps[-1]}" if steps else "before a step was saved"
-                _tell(f"{run_dir}: stopped {reached}; the same command continues")
+                again = ", with trainer.resume_mode=auto," * (options.resume_mode == "disable")
+                _tell(f"{run_dir}: stopped {reached}; the same command{again} continues")
                 self._record({"status": "stopped", "reason": f"as asked, {reached}"})
                 raise
             except RefblendError as error:

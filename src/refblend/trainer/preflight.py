@@ -71,7 +71,8 @@ def preflight(config: RefblendConfig) -> RunData:
         steps = planned_steps(config, len(data.train))
         problems.note(replayed_weights_of, config, steps)
         own = CheckpointManager(Path(config.trainer.default_local_dir, "checkpoints"))
-        if (named := config.trainer.resume_from_path) and not own.saved_before():
+        named = config.trainer.resume_from_path
+        if named and (Path(named).exists() or not own.saved_before()):
             problems.note(named_checkpoint, named, steps)
     problems.settle()
     assert data is not None, "whatever keeps the data from being loaded is a problem"

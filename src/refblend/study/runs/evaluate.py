@@ -16,7 +16,6 @@ from refblend.data.schema import read_rows
 from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import ConfigError, StudyError
 from refblend.files import read_record, sha256_file
-from refblend.lookup import user_files
 from refblend.numerics import versions
 from refblend.rewards.rule import RuleReward, reward_purposes
 from refblend.rollout.base import RolloutEngine
@@ -90,9 +89,8 @@ def _measured(run: Path, step: int, data: str | Path) -> dict[str, Any]:
     """What a report is of: the run, the data and the versions of the numbers."""
     sources = {row.data_source for row in read_rows(data)}
     rewards = reward_purposes(_config(run).reward, sources)
-    found = bound_to(run, step) | {"data": sha256_file(data)}
-    own = {str(file): sha256_file(file) for file in user_files(_config(run))}
-    return found | {"numerics": versions("test", *rewards)} | ({"files": own} if own else {})
+    numerics = versions("test", *rewards)
+    return bound_to(run, step) | {"data": sha256_file(data), "numerics": numerics}
 
 
 def _earlier(run: Path, data: str | Path) -> dict[str, Any] | None:
