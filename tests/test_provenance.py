@@ -55,7 +55,7 @@ def commit(folder: Path) -> None:
 def test_the_source_is_a_tree_of_git_and_what_is_not_committed(tmp_path, monkeypatch) -> None:
     package = tmp_path / "src"
     package.mkdir()
-    assert Source.of(package).commit is None
+    assert Source.of(package) == Source(None, hashlib.sha256().hexdigest(), None)
     (package / "a.py").write_text("1")
     commit(tmp_path)
     first = Source.of(package)
@@ -74,14 +74,17 @@ def test_the_source_is_a_tree_of_git_and_what_is_not_committed(tmp_path, monkeyp
     write_json(package / ".cache" / "download.json", {"time": 1})
     assert sha256_tree(package) == whole
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert Source.of(package).commit is None
+    without_git = Source.of(package)
+    assert (without_git.commit, without_git.changes) == (None, None)
+    (package / "a.py").write_text("3")
+    assert Source.of(package).tree != without_git.tree
 
 
 def test_a_repository_of_another_user_is_told_once(tmp_path, monkeypatch, caplog) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     for _ in range(2):
-        assert Source.of(tmp_path).commit is None
+        assert Source.of(tmp_path) == Source(None, hashlib.sha256().hexdigest(), None)
     (told,) = caplog.messages
     assert "belongs to another user" in told
 

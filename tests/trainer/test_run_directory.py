@@ -128,6 +128,8 @@ def test_another_commit_of_equal_numbers_is_a_segment_of_the_run(run):
     assert start(run, OTHER_SOURCE).changes == ()
     assert segments(run) == ["0123456789", "fedcba9876"]
     assert read_identity(run) == digest, "the run is the same"
+    same = replace(BASE, segments=(replace(OTHER_SOURCE.segments[-1], commit="9" * 40),))
+    assert start(run, same, strict_code=True).start == "resume", "of the same tree"
 
 
 def test_accepted_changes_are_recorded(run):
