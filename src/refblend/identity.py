@@ -25,10 +25,10 @@ from refblend.provenance import PACKAGE, InputHashes, Source, library_versions
 
 IDENTITY_NAME = "identity.json"
 
-_RANKS = ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic")
+_LEARNERS = ("actor_rollout_ref.actor", "critic")
+_RANKS = (*_LEARNERS, "actor_rollout_ref.ref")
 _ENGINES = ("actor_rollout_ref.rollout", SCORING_KEY)
 _OF_RANKS = "fsdp_config.num_gpus_per_worker fsdp_config.num_threads node"
-_OF_LEARNERS = "ppo_max_token_len_per_gpu ppo_micro_batch_size_per_gpu"
 _OF_ENGINES = "gpu_memory_utilization kv_cache_memory_mb node num_engines num_gpus num_threads"
 _OF_TRAINER = (
     "accept_changes country_iso_code default_local_dir drift_guard energy experiment_name "
@@ -40,7 +40,7 @@ _OF_JUDGE = "http.base_url http.concurrency invalid_window max_invalid_rate"
 OBSERVING = (
     "actor_rollout_ref.model.enable_gradient_checkpointing",
     "actor_rollout_ref.ref.max_token_len_per_gpu",
-    *(f"{section}.{key}" for section in _RANKS[::2] for key in _OF_LEARNERS.split()),
+    *(f"{s}.ppo_{k}_per_gpu" for s in _LEARNERS for k in ("max_token_len", "micro_batch_size")),
     *(f"{section}.{key}" for section in _RANKS for key in _OF_RANKS.split()),
     *(f"{section}.{key}" for section in _ENGINES for key in _OF_ENGINES.split()),
     *(f"{SCORING_KEY}.{key}" for key in _OF_JUDGE.split()),

@@ -181,7 +181,7 @@ class _Run:
         write_json(path, record)
         energy, named = config.trainer.energy, config.trainer.resume_from_path
         log, begin = MetricsLog(run_dir / "metrics.jsonl"), prepared.checkpoint
-        if named and begin is None:
+        if begin is None and named:
             begin = named_checkpoint(named, total_steps)
         meter = EnergyMeter(config.trainer.country_iso_code) if energy else None
         try:
