@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,17 @@ def test_the_best_blend_is_the_best_of_all_kinds_above_zero():
     assert advice.gain == pytest.approx(best - advice.unblended)
 
 
+def test_a_simpler_blend_is_no_choice_if_only_the_best_one_matters(monkeypatch):
+    monkeypatch.setattr("refblend.advice.alignment.RESAMPLES", 200)
+    # On the last token a gain of 0.016, certainly below 0.02; on every token 0.02.
+    frame = rollouts(60, flip=0.1, skill=0.83, seed=5).drop(columns="entropy")
+    frame["length"] = 1 + 0.04 * frame.truth
+    parts = [frame.assign(prompt_id=frame.prompt_id + 60 * copy) for copy in range(100)]
+    advice = refblend.advise(pd.concat(parts))
+    assert (advice.verdict, advice.placement) == ("blend", "per_token")
+    assert advice.gain >= 0.02
+
+
 def test_prompts_may_be_numbers_or_text():
     frame = rollouts(prompts=30)
     named = frame.assign(prompt_id=frame.prompt_id.astype(str))
@@ -131,6 +143,7 @@ def test_without_lengths_and_entropies_what_needs_them_is_left_out():
         (lambda f: f.assign(truth=float("nan")), "0 prompts"),
         (lambda f: f.assign(judge_score=2.0), "judge_score"),
         (lambda f: f.assign(reward=1.0), "never differs"),
+        (lambda f: f.assign(reward=f.reward.replace(1.0, float("inf"))), "infinite"),
         (lambda f: f.drop_duplicates("prompt_id"), "two responses"),
     ],
 )
@@ -200,6 +213,14 @@ def test_a_column_of_another_name_is_named(tmp_path):
     assert read_rollouts(path, Columns(truth="human")).frame.truth.notna().all()
 
 
+def test_responses_without_a_prompt_are_left_out(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    frame = rollouts(30).astype({"prompt_id": object})
+    frame.loc[frame.prompt_id < 2, "prompt_id"] = None
+    frame.to_json(path, orient="records", lines=True)
+    assert refblend.advise(read_rollouts(path).frame).prompts == 28
+
+
 def test_a_cell_that_is_no_number_is_named(tmp_path):
     path = tmp_path / "rollouts.csv"
     frame = rollouts(20).astype({"truth": object})
@@ -217,7 +238,9 @@ def test_the_command_prints_and_writes(tmp_path):
     assert report["sentence"] in printed
     assert pd.DataFrame(report["curves"][0]).shape[0] == 21
     rollouts(40).assign(judge_score=0.5).to_csv(path, index=False)
-    report, _ = advised(tmp_path, str(path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report, _ = advised(tmp_path, str(path))
     assert report["curves"][0]["alignment"][-1] is None, "a dead judge alone moves nothing"
 
 

@@ -11,6 +11,7 @@ back in a later step is a group of its own there, for GRPO, but no new prompt.
 """
 
 import functools
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -154,10 +155,12 @@ def resampled(prompts: int, seed: int = 0) -> Array:
     )
 
 
-def interval(values: Array) -> tuple[float, float]:
-    """The 2.5 % and 97.5 % quantiles of bootstrap values, those that are nan left out."""
-    low, high = np.nanquantile(values, [0.025, 0.975])
-    return float(low), float(high)
+def interval(values: Array) -> Array:
+    """The 2.5 % and 97.5 % quantiles of B bootstrap values, (B, …) → (2, …), without those nan."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN slice")  # the quantiles are nan, too
+        found: Array = np.nanquantile(values, [0.025, 0.975], axis=0)
+    return found
 
 
 def map_headroom(
@@ -171,11 +174,12 @@ def map_headroom(
     left_out = (counts == 0).astype(np.float64)
 
     def honest(sums: PromptSums) -> Array:
-        best = np.nanargmax(np.nan_to_num(sums.alignment(counts), nan=-2.0), axis=1)
+        best = np.argmax(np.nan_to_num(sums.alignment(counts), nan=-2.0), axis=1)
         return np.take_along_axis(sums.alignment(left_out), best[:, None], axis=1)[:, 0]
 
     gains = honest(maps) - honest(constant)
-    return float(np.nanmean(gains)), *interval(gains)
+    low, high = interval(gains)
+    return float(np.nanmean(gains)), float(low), float(high)
 
 
 def auc_within_prompts(samples: Samples, values: Array) -> float | None:

@@ -18,6 +18,7 @@ from refblend.advice.alignment import (
     Samples,
     Where,
     auc_within_prompts,
+    interval,
     map_headroom,
     resampled,
 )
@@ -134,9 +135,9 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
     _check_labels(samples, sums)
     counts = resampled(samples.prompts)
     point, drawn = sums.alignment(), sums.alignment(counts)
-    best = _best(point)
     gains = point - point[0]
-    lows, highs = np.nanquantile(drawn - drawn[:, :1], [0.025, 0.975], axis=0)
+    lows, highs = interval(drawn - drawn[:, :1])
+    best = _best(gains)
     gain, low, high = (float(values[best]) for values in (gains, lows, highs))
     kind = best - best % len(WEIGHTS)
     alike = zip(WEIGHTS, gains[kind : kind + len(WEIGHTS)], strict=True)
@@ -149,7 +150,7 @@ def advice_on(frame: pd.DataFrame, norm_by_std: bool = True, mixed_groups: bool 
     labelled = _labelled_prompts(samples)
     needed = None if decided != "undecided" else _needed(samples, gains, lows, highs, best)
     map_gain, map_low, map_high = _headroom(samples, sums, counts, norm_by_std)
-    bands = [point, *np.nanquantile(drawn, [0.025, 0.975], axis=0)]
+    bands = [point, *interval(drawn)]
     by_kind = zip(*(values.reshape(len(kinds), -1).tolist() for values in bands), strict=True)
     curves = [Curve(*kind, list(WEIGHTS), *own) for kind, own in zip(kinds, by_kind, strict=True)]
     return Advice(
@@ -205,6 +206,8 @@ def samples_of(frame: pd.DataFrame) -> Samples:
             "no prompt has two responses with a reward and a score",
             "Sample several responses per prompt.",
         )
+    if np.isinf(whole["reward"].to_numpy(float)).any():
+        raise DataError("reward holds an infinite value", "Use finite rewards.")
     for name in ("judge_score", "truth"):
         outside = ~whole[name].dropna().between(0, 1)
         if outside.any():
@@ -227,11 +230,17 @@ def samples_of(frame: pd.DataFrame) -> Samples:
     )
 
 
-def _best(point: Array) -> int:
-    """The best weight above 0 of the simplest kind of blend that is as good as any."""
-    kinds = point.reshape(-1, len(WEIGHTS))[:, 1:]
+def _best(gains: Array) -> int:
+    """The best weight above 0 of the simplest kind of blend that is as good as any.
+
+    None is as good as one whose gain matters unless its own does.
+    """
+    kinds = gains.reshape(-1, len(WEIGHTS))[:, 1:]
     peaks = np.nanmax(kinds, axis=1)
-    kind = int(np.argmax(peaks >= np.nanmax(peaks) - NEAR_BEST))
+    least = np.nanmax(peaks) - NEAR_BEST
+    if np.nanmax(peaks) >= MATTERS:
+        least = max(least, MATTERS)
+    kind = int(np.argmax(peaks >= least))
     return kind * len(WEIGHTS) + 1 + int(np.nanargmax(kinds[kind]))
 
 

@@ -112,7 +112,6 @@ def named(frame: pd.DataFrame, wanted: Columns, source: str) -> pd.DataFrame:
     table = pd.DataFrame(found)
     for name in set(table.columns) - {"prompt_id", "response"}:
         table[name] = _numbers(table[name], f"{source}: {name}")
-    table["prompt_id"] = table["prompt_id"].astype(str)
     table["step"] = ""
     for key in ("_file", "step"):
         if key in frame.columns:
