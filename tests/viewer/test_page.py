@@ -150,6 +150,11 @@ def test_the_page_refers_to_nothing_outside(run_dir: Path) -> None:
     assert text.count("</script>") == 1
 
 
+def test_what_is_not_a_number_is_null(tmp_path) -> None:
+    run = write_run(tmp_path / "a", responses={2: [response(0, entropy=float("nan"))]})
+    assert '"entropy":null' in write(run).read_text(encoding="utf-8")
+
+
 def test_a_long_run_keeps_its_newest_responses(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(page, "MAX_RESPONSES", 5)
     steps = {step: [response(n, step=step) for n in range(2)] for step in (2, 4, 6, 8)}

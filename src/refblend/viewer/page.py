@@ -1,13 +1,13 @@
 """A run as one HTML page that needs no network: curves of all metrics, and its responses."""
 
 import json
-import math
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from refblend import __version__
 from refblend.files import write_text
+from refblend.scoring.measure.record import plain
 from refblend.viewer.console import header
 from refblend.viewer.run import Response, Run, differences, legend, q_origin
 
@@ -39,34 +39,30 @@ def write_page(path: Path, run: Run, other: Run | None = None) -> tuple[int, int
 
 
 def for_script(value: Any) -> str:
-    """JSON that can stand in a script element, whatever the texts contain."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """JSON that can stand in a script element, whatever the texts contain; null for NaN."""
+    text = json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
     return text.translate({code: f"\\u{code:04x}" for code in map(ord, "<>\u2028\u2029")})
 
 
 def _curves(run: Run) -> dict[str, Any]:
-    """Name, steps and all metrics of a run; what is missing is null."""
+    """Name, steps and all metrics of a run; what is missing is NaN."""
     frame = run.metrics.set_index("step").dropna(axis="columns", how="all")
-    metrics = {
-        name: [None if math.isnan(value) else value for value in values.tolist()]
-        for name, values in frame.items()
-    }
-    return {"name": str(run.path), "steps": frame.index.tolist(), "metrics": metrics}
+    steps, metrics = frame.index.tolist(), frame.to_dict("list")
+    return {"name": str(run.path), "steps": steps, "metrics": metrics}
 
 
 def _responses(run: Run) -> tuple[list[Response], int]:
     """The responses for the page, in the order of steps, and how many there are in all."""
     steps = run.recorded_steps
-    read = {step: run.responses(step) for step in steps}
-    chosen: set[int] = set()
-    room = MAX_RESPONSES
+    kept: dict[int, list[Response]] = {}
+    recorded = 0
     for step in [*steps[:1], *reversed(steps[1:])]:
-        if len(read[step]) > room and chosen:
-            break
-        chosen.add(step)
-        room -= len(read[step])
-    found = [response for step in sorted(chosen) for response in read[step]]
+        responses = run.responses(step)
+        recorded += len(responses)
+        if recorded <= MAX_RESPONSES or not kept:
+            kept[step] = responses
+    found = [response for step in sorted(kept) for response in kept[step]]
     for response in found:
         if response.get("judge_score") is not None:
             response["q is"] = q_origin(run, response)
-    return found, sum(map(len, read.values()))
+    return found, recorded
