@@ -102,6 +102,7 @@ common: dict[str, Any] = {
     ),
     "processing_class": AutoTokenizer.from_pretrained(job["model"]),
     "reward_funcs": [digits, spaces],
+    "reward_processing_classes": [None, None],
     "train_dataset": Dataset.from_list(job["rows"]),
     "args": GRPOConfig(
         output_dir=job["output"],

@@ -200,7 +200,6 @@ class BlendedGRPOTrainer(GRPOTrainer):
         args: Any = None,
         **trl: Any,
     ) -> None:
-        functions = list(reward_funcs) if isinstance(reward_funcs, list) else [reward_funcs]
         if args is not None and args.multi_objective_aggregation != "sum_then_normalize":
             raise ConfigError(
                 f"multi_objective_aggregation={args.multi_objective_aggregation} normalises each "
@@ -214,12 +213,14 @@ class BlendedGRPOTrainer(GRPOTrainer):
         if args is not None and args.reward_weights is not None:
             args = copy.copy(args)
             args.reward_weights = [*args.reward_weights, 1.0]
+        if (given := trl.get("reward_processing_classes")) is not None:
+            trl["reward_processing_classes"] = [*_as_list(given), None]
         weight_for(chosen, 0.0, 1, 1, weight_params)  # refuse what does not fit before a step
         for name in ("train_dataset", "eval_dataset"):
             data = trl.get(name)
             if isinstance(data, Dataset):  # what is streamed is checked batch by batch
                 judge.check_questions({n: data[n] for n in data.column_names}, name)
-        super().__init__(reward_funcs=[*functions, judge], args=args, **trl)
+        super().__init__(reward_funcs=[*_as_list(reward_funcs), judge], args=args, **trl)
         self.strategy, self.weight_params = chosen, weight_params
         self.method, self.entropy_level = method, entropy_level
         if method == "gdpo":
@@ -350,6 +351,11 @@ def _observing(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
         finally:
             for module, training in modes:  # a part may have been frozen in evaluation mode
                 module.training = training
+
+
+def _as_list(given: Any) -> list[Any]:
+    """A list; TRL also takes one reward function, or one tokenizer, alone."""
+    return given if isinstance(given, list) else [given]
 
 
 def _refuse_what_does_not_fit(
