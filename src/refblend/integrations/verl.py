@@ -257,10 +257,9 @@ def _judged(extra_fields: Mapping[str, Any]) -> tuple[JudgeResult, float]:
 
 def _metrics(results: list[JudgeResult], right: list[float]) -> dict[str, float]:
     """refblend's metrics of the judge that need nothing but scores."""
-    summary = score_metrics(results)
-    known = ("score_mean", "score_std", "nonzero_rate", "valid_rate", "fallback_rate")
-    found = {f"{PREFIX}/{name}": summary[f"{PREFIX}/{name}"] for name in known}
-    found |= {name: value for name, value in summary.items() if name.startswith("incidents/")}
+    found = score_metrics(results)
+    for name in ("compact_rate", "clipped_rate", "new_tokens_mean"):
+        del found[f"{PREFIX}/{name}"]
     valid = [i for i, result in enumerate(results) if result.valid]
     auc = roc_auc([results[i].score for i in valid], torch.tensor([right[i] for i in valid]))
     return found if auc is None else found | {f"{PREFIX}/auc": auc}

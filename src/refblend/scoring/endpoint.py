@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from openai import APIStatusError, OpenAIError
+from openai import APIStatusError
 from pydantic import TypeAdapter
 
 from refblend.config.algorithm import RefQualityScoreConfig
@@ -24,7 +24,7 @@ from refblend.scoring.parsing import parse_score, piece_at
 from refblend.scoring.prompts import CharacterEncoder
 from refblend.scoring.result import JudgeResult
 from refblend.scoring.templates import load_templates
-from refblend.scoring.wire import Answer, Token, explain, is_too_long, wire_to
+from refblend.scoring.wire import Answer, Outcome, Token, explain, is_too_long, wire_to
 from refblend.secret import read_secret
 
 HTTP_KEY = "algorithm.ref_quality_score.scoring.http"
@@ -137,7 +137,7 @@ class EndpointJudge(RequestJudge):
             extra["structured_outputs"] = {"regex": self._regex}
         return body | {"extra_body": extra or None}
 
-    def _read(self, plan: ScoringRequest, answer: Answer | OpenAIError | ValueError) -> JudgeResult:
+    def _read(self, plan: ScoringRequest, answer: Outcome) -> JudgeResult:
         if isinstance(answer, Exception):
             refused = isinstance(answer, APIStatusError) and is_too_long(
                 answer.status_code, answer.response.text

@@ -43,6 +43,10 @@ _OPEN = re.compile(r"box(?:ed)?\s*\{", re.IGNORECASE)
 _DIGIT = re.compile(r"[0-9]")
 
 
+def _float(text: str) -> float:
+    return float(text.replace(",", "."))
+
+
 def _shape(text: str) -> str:
     return _DIGIT.sub("\0", text)  # no letter: a token "d" is no digit
 
@@ -76,7 +80,7 @@ def expected_score(
     """
     text = "".join(pieces)
     found = (_PLAIN.match(text, box.end() - 1) for box in _OPEN.finditer(text))
-    meant = [m for m in found if m and float(m[1].replace(",", ".")) == value]
+    meant = [m for m in found if m and _float(m[1]) == value]
     if not meant:
         return None
     start, end = meant[-1].span(1)
@@ -102,8 +106,8 @@ def expected_score(
                 decimals += math.fsum(d * w for d, w in digits) * 10.0 ** (point - i)
     if not used:
         return None
-    if text[start : start + 1] == "1":
-        return min(1.0, max(0.0, lead + (1.0 - lead) * 0.5))
+    if text[start] == "1":
+        decimals = 0.5
     return min(1.0, max(0.0, lead + (1.0 - lead) * decimals))
 
 
@@ -128,10 +132,6 @@ _THOUGHT = re.compile(
 """Tags around thoughts: Qwen, DeepSeek, Seed, Magistral and others."""
 
 
-def _float(text: str) -> float:
-    return float(text.replace(",", "."))
-
-
 def parse_number(content: str) -> float | None:
     """The value of a box's content, of any size; None if it is not one of the accepted forms."""
     if len(content) > MAX_BOX_CHARS:
@@ -147,17 +147,15 @@ def parse_number(content: str) -> float | None:
     return None
 
 
-def last_box(text: str) -> tuple[int, int] | None:
-    """Start and end of the content of the last complete box, or None."""
-    found = None
-    for match in _OPEN_BOX.finditer(text):
+def last_box(text: str) -> str | None:
+    """The content of the last complete box, or None."""
+    for match in reversed(list(_OPEN_BOX.finditer(text))):
         depth = 1
         for position in range(match.end(), min(len(text), match.end() + MAX_BOX_CHARS + 1)):
             depth += (text[position] == "{") - (text[position] == "}")
             if depth == 0:
-                found = (match.end(), position)
-                break
-    return found
+                return text[match.end() : position]
+    return None
 
 
 def answer_start(text: str) -> int | None:
@@ -210,7 +208,7 @@ def parse_score(
         return JudgeResult(invalid_score, False, "default")
     box = last_box(text[answer:])
     if box is not None:
-        value = parse_number(text[answer:][box[0] : box[1]])
+        value = parse_number(box)
     text_of = partial(piece, tokenizer)
     pieces = [] if tokenizer is None else [text_of(int(i)) for i in token_ids or ()]
     if pieces and answer:
@@ -246,5 +244,4 @@ def _parse_pieces(pieces: Sequence[str]) -> float | None:
     closed = re.match(r"([^{}()]*)[})]", rest)
     if closed:
         return parse_number(closed[1])
-    cut = _CUT_DECIMAL.fullmatch(rest)
-    return _float(rest) if cut else None
+    return _float(rest) if _CUT_DECIMAL.fullmatch(rest) else None

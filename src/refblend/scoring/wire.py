@@ -72,6 +72,9 @@ class Answer(BaseModel):
     )
 
 
+Outcome = Answer | OpenAIError | ValueError
+"""What became of a request."""
+
 _LENGTH_STATUS = (400, 413, 414, 422, 500)
 _TOO_LONG = re.compile(
     r"context[ _](length|size|window)"  # OpenAI, vLLM, llama.cpp, SGLang, LM Studio
@@ -141,14 +144,14 @@ class Wire:
         self._lost: APIConnectionError | None = None
         self._losses = 0
 
-    def ask(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer | OpenAIError | ValueError]:
+    def ask(self, bodies: Sequence[Mapping[str, Any]]) -> list[Outcome]:
         """The endpoint's answer to each request, or why there is none.
 
         After a request without an answer no further ones are sent until another one in flight is
         answered. If none is, the endpoint counts as gone, and the waiting requests fail unsent.
         """
 
-        async def all_of_them() -> list[Answer | OpenAIError | ValueError]:
+        async def all_of_them() -> list[Outcome]:
             before = self._losses
             return await asyncio.gather(*(self._in_turn(body, before) for body in bodies))
 
@@ -158,9 +161,7 @@ class Wire:
         finally:
             future.cancel()  # this thread may be interrupted
 
-    async def _in_turn(
-        self, body: Mapping[str, Any], losses_before: int
-    ) -> Answer | OpenAIError | ValueError:
+    async def _in_turn(self, body: Mapping[str, Any], losses_before: int) -> Outcome:
         def lost() -> APIConnectionError | None:
             return self._lost if self._losses > losses_before else None
 
@@ -170,7 +171,7 @@ class Wire:
             if (gone := lost()) is not None:
                 return gone
             self._under_way += 1
-            result: Answer | OpenAIError | ValueError | None = None
+            result: Outcome | None = None
             try:
                 raw = await self._client.chat.completions.with_raw_response.create(**body)
                 result = Answer.model_validate_json(raw.content)

@@ -28,10 +28,8 @@ from refblend.scoring.prompts import encode_plain
 from refblend.scoring.result import JudgeResult
 from refblend.seeding import derive_seed
 
-RESULT_COLUMNS = (
-    *(f.name for f in fields(JudgeResult) if f.name != "prompt_tokens_unclipped"),
-    "response_chars",
-)
+_OF_RESULT = [f.name for f in fields(JudgeResult) if f.name != "prompt_tokens_unclipped"]
+RESULT_COLUMNS = (*_OF_RESULT, "response_chars")
 """Columns that scoring adds to a corpus."""
 LENGTH_BINS = 4
 EXAMPLES = 8
@@ -53,7 +51,7 @@ def score_corpus(
         seeds = [derive_seed(0, "judge", row) for row in rows]
         results += judge.score([questions[i] for i in rows], [responses[i] for i in rows], seeds)
         progress(len(results))
-    columns = {name: [getattr(r, name) for r in results] for name in RESULT_COLUMNS[:-1]}
+    columns = {name: [getattr(r, name) for r in results] for name in _OF_RESULT}
     return corpus.assign(**columns, response_chars=[len(text) for text in responses])
 
 
