@@ -28,6 +28,7 @@ import pandas as pd
 import yaml
 
 from refblend.config.loading import merge, nest
+from refblend.trainer.tracking import read_metrics
 
 SCALE = Path("params/scale/cpu.yaml")
 RECIPE = Path("params/embedded/cpu.yaml")
@@ -78,8 +79,8 @@ def make_bed(name: str, bed: dict[str, Any], work: Path) -> list[str]:
     ] + [f"actor_rollout_ref.model.path={actor}"]
 
 
-def train(name: str, bed: dict[str, Any], seed: int, work: Path) -> list[dict[str, Any]]:
-    """The metrics of a run of a candidate, trained unless it is finished."""
+def train(name: str, bed: dict[str, Any], seed: int, work: Path) -> pd.DataFrame:
+    """The metrics of a run of a candidate, by step; it is trained unless it is finished."""
     run = work / name / f"seed_{seed}"
     overrides = {
         "algorithm.ref_quality_score.enable": False,
@@ -92,17 +93,12 @@ def train(name: str, bed: dict[str, Any], seed: int, work: Path) -> list[dict[st
         *(f"{key}={json.dumps(value)}" for key, value in overrides.items()),
         *(f"trainer.seed={seed}", f"trainer.default_local_dir={run}"),
     )
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return read_metrics(run / "metrics.jsonl").set_index("step")
 
 
-def series(metrics: list[dict[str, Any]], key: str) -> pd.Series:
-    """A metric by step."""
-    return pd.Series({row["step"]: row[key] for row in metrics if key in row})
-
-
-def measure(metrics: list[dict[str, Any]], tau: float) -> dict[str, float]:
+def measure(metrics: pd.DataFrame, tau: float) -> dict[str, float]:
     """What the criteria ask of a run."""
-    entropy, accuracy = series(metrics, ENTROPY), series(metrics, ACCURACY)
+    entropy, accuracy = metrics[ENTROPY].dropna(), metrics[ACCURACY].dropna()
     weight = np.clip(1 - entropy / tau, 0, 1)
     last = accuracy.index[-1]
     return {
@@ -115,21 +111,21 @@ def measure(metrics: list[dict[str, Any]], tau: float) -> dict[str, float]:
         "accuracy at 1/3": float(np.interp(last / 3, accuracy.index, accuracy)),
         "accuracy at 2/3": float(np.interp(2 * last / 3, accuracy.index, accuracy)),
         "accuracy last": accuracy.iloc[-1],
-        "training reward last": series(metrics, "critic/score/mean").iloc[-3:].mean(),
-        "length first": series(metrics, "response_length/mean").iloc[0],
-        "length last": series(metrics, "response_length/mean").iloc[-1],
-        "truncated": series(metrics, "response_length/clip_ratio").mean(),
-        "step seconds": series(metrics, "timing_s/step").median(),
+        "training reward last": metrics["critic/score/mean"].dropna().iloc[-3:].mean(),
+        "length first": metrics["response_length/mean"].dropna().iloc[0],
+        "length last": metrics["response_length/mean"].dropna().iloc[-1],
+        "truncated": metrics["response_length/clip_ratio"].mean(),
+        "step seconds": metrics["timing_s/step"].median(),
     }
 
 
-def draw(runs: dict[str, list[list[dict[str, Any]]]], tau: dict[str, float], path: Path) -> None:
+def draw(runs: dict[str, list[pd.DataFrame]], tau: dict[str, float], path: Path) -> None:
     """Accuracy, entropy and the spec's weight over the steps, a colour per bed."""
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     for number, (name, seeds) in enumerate(runs.items()):
         for metrics in seeds:
-            entropy = series(metrics, ENTROPY) / tau[name]
-            curves = [series(metrics, ACCURACY), entropy, np.clip(1 - entropy, 0, 1)]
+            entropy = metrics[ENTROPY].dropna() / tau[name]
+            curves = [metrics[ACCURACY].dropna(), entropy, np.clip(1 - entropy, 0, 1)]
             for axis, curve in zip(axes, curves, strict=True):
                 label = name if metrics is seeds[0] else None
                 axis.plot(curve.index, curve, color=f"C{number}", label=label, linewidth=1.2)

@@ -23,34 +23,27 @@ from refblend.trainer.tracking import TIMING_PREFIXES
 
 
 def runs_below(folder: Path) -> Collected:
-    """The frames of every run ``<arm>/seed_<n>`` below a folder."""
+    """The frames of every run ``<arm>/seed_<n>`` below a folder; BadParameter if it has none."""
     found = [path.parent for path in sorted(folder.glob("*/seed_*/metrics.jsonl"))]
     names = [(path.parent.name, path.name.removeprefix("seed_")) for path in found]
+    if not names:
+        raise typer.BadParameter(f"no run below {folder}; expected {folder}/<arm>/seed_<n>")
     grid = pd.DataFrame(names, columns=RUN).assign(overrides="")
     return collect(grid, folder.name, folder.parent)
 
 
 def compare_values(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Both values of each metric; NaN where one side has none.
+    """Both values of each metric of runs (arm, seed, step, a column per metric), but for times.
 
-    Args:
-        ours, theirs: metrics of runs, one row per (arm, seed, step), one column per metric.
-
-    Returns:
-        Columns ``arm``, ``seed``, ``step``, ``metric``, ``archived``, ``anew``, ``equal``.
+    Columns: arm, seed, step, metric, ``archived`` and ``anew`` (NaN where one has none), ``equal``.
     """
-    long = [f.melt(STEP, var_name="metric").dropna() for f in (ours, theirs)]
-    sides = [f[~f["metric"].str.startswith(TIMING_PREFIXES)] for f in long]
-    both = sides[0].merge(
-        sides[1], on=[*STEP, "metric"], how="outer", suffixes=("_archived", "_anew")
-    )
-    both = both.rename(columns={"value_archived": "archived", "value_anew": "anew"})
+    sides = [
+        frame.melt(STEP, var_name="metric", value_name=name).dropna()
+        for frame, name in ((ours, "archived"), (theirs, "anew"))
+    ]
+    both = sides[0].merge(sides[1], on=[*STEP, "metric"], how="outer")
+    both = both[~both["metric"].str.startswith(TIMING_PREFIXES)]
     return both.assign(equal=both["archived"] == both["anew"])
-
-
-def equal_responses(ours: pd.DataFrame, theirs: pd.DataFrame) -> bool:
-    """Whether the recorded responses of a run are the same, in the same order."""
-    return ours.reset_index(drop=True).equals(theirs.reset_index(drop=True))
 
 
 def main(
@@ -63,24 +56,21 @@ def main(
     except RefblendError as error:
         raise typer.BadParameter(str(error)) from None
     anew = runs_below(runs)
-    if anew.runs.empty:
-        raise typer.BadParameter(f"no run below {runs}; expected {runs}/<arm>/seed_<n>")
     table = Table("run", "status", "values", "equal", "responses", "first difference")
     passed = True
     for run in anew.runs.itertuples():
-        frames = [
-            frame[(frame["arm"] == run.arm) & (frame["seed"] == run.seed)]
+        ours, theirs = (
+            [f[(f.arm == run.arm) & (f.seed == run.seed)] for f in (of.metrics, of.responses)]
             for of in (committed, anew)
-            for frame in (of.metrics, of.responses)
-        ]
-        values = compare_values(frames[0], frames[2])
-        texts = equal_responses(frames[1], frames[3])
+        )
+        values = compare_values(ours[0], theirs[0])
+        texts = ours[1].reset_index(drop=True).equals(theirs[1].reset_index(drop=True))
         first = ""
         if not values["equal"].all():
             row = values[~values["equal"]].iloc[0]
             first = f"{row.metric}, step {row.step}: {row.archived} archived, {row.anew} anew"
         sizes = (f"{len(values):,}", f"{values['equal'].sum():,}")
-        responses = f"{len(frames[3]):,} {'equal' if texts else 'that differ'}"
+        responses = f"{len(theirs[1]):,} {'equal' if texts else 'that differ'}"
         table.add_row(f"{run.arm}, seed {run.seed}", run.status, *sizes, responses, first)
         passed &= run.status == "finished" and not first and texts
     Console().print(table)

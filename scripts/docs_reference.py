@@ -124,35 +124,21 @@ def page_of(top: str, tree: dict[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def walk(command: Any) -> Iterator[tuple[str, Any]]:
-    """All commands below a command, with their own names."""
-    for name, each in getattr(command, "commands", {}).items():
-        yield name, each
+def walk(command: Any) -> Iterator[Any]:
+    """All commands below a command."""
+    for each in getattr(command, "commands", {}).values():
+        yield each
         yield from walk(each)
-
-
-def first_sentence(command: Any) -> str:
-    """The first paragraph of a command's help."""
-    return " ".join((command.help or "").split("\n\n")[0].split())
-
-
-def with_whole_sentence(line: str, about: list[tuple[str, str]]) -> str:
-    """A line of a list of commands, which Typer cuts at 45 characters, with its whole sentence."""
-    if not line.startswith("* `") or not line.endswith("..."):
-        return line
-    name, _, start = line.removeprefix("* `").removesuffix("...").partition("`: ")
-    fits = [whole for each, whole in about if each == name and whole.startswith(start)]
-    return f"* `{name}`: {fits[0]}" if fits else line
 
 
 def command_line() -> str:
     """The page of all commands, by Typer's own generator."""
     command = typer.main.get_command(app)
+    for each in walk(command):  # whole sentences, which Typer would cut at 45 characters
+        each.short_help = " ".join((each.help or "").split("\n\n")[0].split())
     context = typer.Context(command, info_name="refblend")
     text = get_docs_for_click(obj=command, ctx=context, name="refblend", title="Command line")
     lines = [line for line in text.splitlines() if "-completion`" not in line]
-    about = [(name, first_sentence(each)) for name, each in walk(command)]
-    lines = [with_whole_sentence(line, about) for line in lines]
     status = (
         "Status 0: done; 2: an input is wrong, with one line that names it and the remedy; 4: "
         "workers or seeds of a training failed; other codes are said where they occur.\n"

@@ -250,9 +250,8 @@ def pages(folder: Path, found: pd.DataFrame) -> list[str]:
 
 def main(folder: Path) -> int:
     """Compare everything of one scale's results."""
-    told = pd.read_csv(folder / "runs.csv")
+    finished = pd.read_csv(folder / "runs.csv").query("status == 'finished'")[["arm", "seed"]]
     metrics = pd.read_parquet(folder / "runs.parquet")
-    finished = told[told.status == "finished"][["arm", "seed"]]
     values = endpoints(metrics.merge(finished, on=["arm", "seed"]))
     table = pd.read_csv(folder / "verdicts.csv", keep_default_na=False, na_values=[""])
     runs = runs_of(pd.read_csv(folder / "grid.tsv", sep="\t"))

@@ -12,12 +12,11 @@ from hypothesis.extra import numpy as hnp
 from refblend.ppo.advantages import (
     compute_gae_advantage_return,
     compute_grpo_outcome_advantage,
-    compute_reinforce_plus_plus_baseline_outcome_advantage,
-    compute_reinforce_plus_plus_outcome_advantage,
     compute_remax_outcome_advantage,
     compute_rloo_outcome_advantage,
     group_numbers,
 )
+from refblend.ppo.estimators import ESTIMATORS, AdvantageInputs
 from refblend.ppo.masking import masked_whiten
 
 FRACTION = st.floats(0, 1)
@@ -91,8 +90,7 @@ def slow_within_group(name, scores, index, b, divide):
     return scores[b] - mean
 
 
-ESTIMATORS = ("gae", "grpo", "rloo", "reinforce++", "reinforce++-baseline", "remax")
-WHITENED = ("gae", "reinforce++", "reinforce++-baseline")
+WHITENED = ("gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -101,25 +99,16 @@ def test_every_estimator_is_its_formula(name, case, gamma, lam, divide):
     rewards, values, mask, index = case
     baselines = values[:, 0]
     r, v, base, m = (torch.tensor(a) for a in (rewards, values, baselines, mask))
-    compute = {
-        "gae": lambda: compute_gae_advantage_return(r, v, m, gamma, lam),
-        "grpo": lambda: compute_grpo_outcome_advantage(r, m, index, divide),
-        "rloo": lambda: compute_rloo_outcome_advantage(r, m, index),
-        "reinforce++": lambda: compute_reinforce_plus_plus_outcome_advantage(r, m, gamma),
-        "reinforce++-baseline": lambda: compute_reinforce_plus_plus_baseline_outcome_advantage(
-            r, m, index
-        ),
-        "remax": lambda: compute_remax_outcome_advantage(r, base, m),
-    }[name]
+    inputs = AdvantageInputs(r, m, index, v, base, gamma, lam, divide)
     if name in WHITENED and mask.sum() < 2:
         with pytest.raises(ValueError, match="at least two response tokens"):
-            compute()
+            ESTIMATORS[name](inputs)
         return
     scores = [sum(rewards[b, t] for t in positions(mask, b)) for b in range(mask.shape[0])]
     returns = None
     if name == "gae":
         raw, returns = slow_gae(rewards, values, mask, gamma, lam)
-    elif name == "reinforce++":
+    elif name == "reinforce_plus_plus":
         raw = returns = slow_to_go(rewards, mask, gamma)
     elif name == "remax":
         raw, returns = on_tokens(scores - baselines, mask), slow_to_go(rewards, mask, 1.0)
@@ -128,7 +117,7 @@ def test_every_estimator_is_its_formula(name, case, gamma, lam, divide):
         raw = on_tokens([slow_within_group(name, scores, index, b, divide) for b in rows], mask)
     advantages = slow_whiten(raw, mask) if name in WHITENED else raw
     wanted = advantages, advantages if returns is None else returns
-    for tensor, expected in zip(compute(), wanted, strict=True):
+    for tensor, expected in zip(ESTIMATORS[name](inputs), wanted, strict=True):
         np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-6, atol=1e-5)
 
 
@@ -149,45 +138,41 @@ def test_equal_advantages_whiten_to_zero(level):
     assert whitened.abs().max().item() < 1e-3
 
 
-ALL = {
-    "gae": lambda r, m: compute_gae_advantage_return(r, torch.zeros_like(r), m, 1.0, 0.9),
-    "grpo": lambda r, m: compute_grpo_outcome_advantage(r, m, [0, 0, 1, 1]),
-    "rloo": lambda r, m: compute_rloo_outcome_advantage(r, m, [0, 0, 1, 1]),
-    "reinforce++": lambda r, m: compute_reinforce_plus_plus_outcome_advantage(r, m, 0.9),
-    "reinforce++-baseline": lambda r, m: compute_reinforce_plus_plus_baseline_outcome_advantage(
-        r, m, [0, 0, 1, 1]
-    ),
-    "remax": lambda r, m: compute_remax_outcome_advantage(r, torch.zeros(4), m),
-}
 MASK = torch.tensor([[1, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 0]])
 
 
-@pytest.mark.parametrize("name", ALL)
+def estimated(name, rewards, mask=MASK):
+    """Two groups of two; critic and greedy responses have 0 throughout."""
+    nothing = torch.zeros_like(rewards), torch.zeros(4)
+    return ESTIMATORS[name](AdvantageInputs(rewards, mask, [0, 0, 1, 1], *nothing, 0.9, 0.9))
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("garbage", [math.nan, math.inf, 1e30])
 def test_what_stands_at_masked_positions_is_ignored(name, garbage):
     rewards = torch.arange(12.0).reshape(4, 3)
     dirty = torch.where(MASK.bool(), rewards, torch.tensor(garbage))
-    for clean, got in zip(ALL[name](rewards, MASK), ALL[name](dirty, MASK), strict=True):
+    for clean, got in zip(estimated(name, rewards), estimated(name, dirty), strict=True):
         assert torch.equal(clean, got)
         assert (got[~MASK.bool()] == 0).all()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("mask_type", [torch.bool, torch.int64, torch.float32])
 def test_dtypes(name, dtype, mask_type):
     rewards = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0, 0], [0, 0, 0], [0, 0.25, 0]], dtype=dtype)
-    for got in ALL[name](rewards, MASK.to(mask_type)):
+    for got in estimated(name, rewards, MASK.to(mask_type)):
         assert got.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
         assert not got.requires_grad
-    want = ALL[name](rewards.double(), MASK)[0]
-    torch.testing.assert_close(ALL[name](rewards, MASK)[0].double(), want, atol=1e-3, rtol=1e-3)
+    want = estimated(name, rewards.double())[0]
+    torch.testing.assert_close(estimated(name, rewards)[0].double(), want, atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_extreme_rewards_stay_finite(name):
     rewards = torch.tensor([[1e18, -1e18, 0], [-1e18, 0, 0], [0, 0, 0], [1e-30, 0, 0]])
-    for got in ALL[name](rewards, MASK):
+    for got in estimated(name, rewards):
         assert got.isfinite().all()
 
 

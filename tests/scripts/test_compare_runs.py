@@ -52,6 +52,10 @@ def test_the_runs_that_are_there_are_compared_but_not_their_times(study: Path) -
     assert status == 0, output
     assert "off, seed 1" in output
     assert "seed 2" not in output
+    shutil.rmtree(study / "runs/cpu/off")
+    status, output = compare(study)
+    assert status == 2
+    assert "no run below" in output
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def jobs_of(blocks: dict[tuple[str, str], str]) -> list[tuple[str, str]]:
 def test_blocks_hold_every_run_once_and_each_milestones_new_seeds_apart(params: Path) -> None:
     write_study(params)
     grid = build_grid(["M1", "A", "E", "M3"], "cpu", params)
-    assert jobs_of(blocks_of(grid, STUDIES, 5)) == [
+    assert jobs_of(blocks_of(grid, STUDIES, 5, 5)) == [
         ("off", "1-2"),
         ("on", "1-2"),
         ("off", "3"),
@@ -160,7 +160,7 @@ def test_blocks_hold_every_run_once_and_each_milestones_new_seeds_apart(params: 
         ("recommended", "101-102"),
     ]
     for cut in (1, 2, 3):
-        pieces = blocks_of(grid, STUDIES, cut)
+        pieces = blocks_of(grid, STUDIES, cut, cut)
         assert all(seed in block.split("-") for (_, seed), block in pieces.items())
         unique = unique_runs(grid)
         assert sorted(pieces) == sorted(zip(unique.arm, unique.seed, strict=True))

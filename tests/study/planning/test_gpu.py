@@ -60,6 +60,8 @@ def test_the_plan_names_card_and_model(
 
 def test_a_record_without_a_stage_is_refused(tmp_path: Path) -> None:
     record = tmp_path / "check.md"
+    with pytest.raises(StudyError, match=r"check\.md has no row for parameters, log_prob"):
+        gpu.stage_costs(record)
     record.write_text(RECORD.read_text().replace("| update |", "| no update |"))
     with pytest.raises(StudyError, match="no row for update"):
         gpu.stage_costs(record)

@@ -143,7 +143,8 @@ def test_contrasts_are_planned_by_their_own_endpoint_and_level() -> None:
         (b"\xff\xfe\x00\x01" * 9, "cannot be read as a table of runs"),
         (b"arm,test_greedy\noff,0.5\n", "no column seed"),
         (b"arm,seed\noff,one\n", "column seed has other than whole numbers"),
-        (b"arm,seed\noff,1\noff,2\noff,1\n", "arm off, seed 1 has several rows"),
+        (b"arm,seed\noff,1\noff,2\noff,01\n", "arm off, seed 1 has several rows"),
+        (b"arm,seed\noff,99999999999999999999\n", "cannot be read as a table of runs"),
     ],
 )
 def test_a_file_that_is_no_table_of_runs_is_named(tmp_path, content, message) -> None:

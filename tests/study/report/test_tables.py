@@ -143,6 +143,12 @@ def test_the_dose_of_a_run_is_its_mean_weight_and_zero_without_a_judge() -> None
     assert "B_dose" in figures_of(study, tables_of(study))["B"]
 
 
+def test_a_sweep_without_its_arms_at_a_scale_has_no_figure() -> None:
+    spec = m2_frames.specs()["B"].model_copy(update={"arms_at": {"cpu": ["off"]}})
+    study = m2_frames.study("cpu", experiments={"B": spec})
+    assert "B_sensitivity" not in figures_of(study, tables_of(study))["B"]
+
+
 def test_stability_counts_runs_that_failed_and_collapse() -> None:
     study = part_of("B", missing={("linear_per_length", 1)})
     metrics = study.collected.metrics.copy()

@@ -137,7 +137,7 @@ def blocks_of(
     rows: pd.DataFrame,
     studies: Mapping[str, Sequence[str]],
     seeds_per_job: int,
-    seeds_per_block: int | None = None,
+    seeds_per_block: int,
 ) -> dict[tuple[str, str], str]:
     """The job of every run of a grid, (arm, seed): its seeds as in file names, e.g. ``1-2-3``.
 
@@ -146,7 +146,7 @@ def blocks_of(
     """
     found: dict[tuple[str, str], str] = {}
     for milestone, names in studies.items():
-        size = (seeds_per_block or seeds_per_job) if milestone == SERIES else seeds_per_job
+        size = seeds_per_block if milestone == SERIES else seeds_per_job
         for arm, own in grid.select(rows, names).groupby("arm", sort=False):
             added = sorted({int(seed) for seed in own.seed if (arm, seed) not in found})
             # Seeds on the two sides of a gap may have been trained from different models, and a job

@@ -41,9 +41,9 @@ RECORDED_LENGTH = JUDGE_TOKENS = 64
 def stage_costs(record: Path = RECORD) -> dict[str, float]:
     """Seconds and tokens per second of the recorded stages, and millions of parameters.
 
-    StudyError if the record lacks a row.
+    StudyError if there is no record, or it lacks a row.
     """
-    text = record.read_text(encoding="utf-8")
+    text = record.read_text(encoding="utf-8") if record.is_file() else ""
     patterns = {
         "parameters": r"\| parameters \| ([\d.]+) million",
         "log_prob": r"\| log-prob pass \| ([\d,]+) tokens/s",

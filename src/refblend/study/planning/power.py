@@ -28,14 +28,15 @@ def read_runs(path: Path) -> pd.DataFrame:
             raise ValueError(f"no column {', '.join(sorted(missing))}")
         if not table.seed.str.fullmatch("[0-9]+").all():
             raise ValueError("column seed has other than whole numbers")
+        table = table.astype({"seed": "int64"})
         for run in table[table.duplicated(["arm", "seed"])].itertuples():
             raise ValueError(f"arm {run.arm}, seed {run.seed} has several rows")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, OverflowError) as error:
         raise StudyError(
             f"{path}: cannot be read as a table of runs ({shorten(str(error), 200)})",
             "Give a table with a row per run, such as per_seed.csv.",
         ) from None
-    return table.astype({"seed": int})
+    return table
 
 
 def deviations(

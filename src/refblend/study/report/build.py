@@ -123,7 +123,7 @@ def figures_of(study: Study, tables: Tables) -> dict[str, dict[str, Draw]]:
             figures_runs.training: stable(spec),
             figures.costs: spec.exclusive and bool(spec.factors),
             figures.forest: compares,
-            figures.sensitivity: bool(spec.sweep),
+            figures.sensitivity: bool(study.levels(name)),
             figures.dose: spec.dose,
             figures.judge_quality: judged(spec) and compares,
             figures.judges: judged(spec),

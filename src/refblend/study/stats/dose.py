@@ -1,7 +1,7 @@
 """Dose-response over all arms of an experiment: the slope on the realised dose, and lack of fit.
 
-The dose of an arm is the mean weight over its runs. Runs of one seed share
-their data, so every model has an effect of each seed. With y the outcome, least squares fits
+The dose of an arm is the mean weight over its runs. Runs of one seed share their data, so both
+models have an effect of each seed. With y the outcome, least squares fits
 
 * the line: y = seed + β·dose of the arm,
 * the arms: y = seed + an effect of each arm, which the line is a special case of.

@@ -4,9 +4,9 @@ Paired runs are rearranged by flipping signs of their differences, independent o
 runs anew into two arms. The statistic is Student's t, of independent arms Welch's: with arms of
 different sizes and spreads the difference of means alone would miss its level even with many runs
 (Chung and Romano, Ann. Statist. 41, 2013). Of pairs it orders the rearrangements as their sum does.
-Where there are more than :data:`MOST` rearrangements, as many are drawn
-at random, always the same, and the observed one is counted among them, so that p is never too small
-(Phipson and Smyth, Stat. Appl. Genet. Mol. Biol. 9, 2010).
+Where there are more than :data:`MOST` rearrangements, as many are drawn at random, always the same,
+and the observed one is counted among them, so that p is never too small (Phipson and Smyth, Stat.
+Appl. Genet. Mol. Biol. 9, 2010).
 
 Holm adjusts many tests. With n pairs no p is below 2/2ⁿ: three seeds reach 0.25, five 0.0625, six
 0.03125; where rearrangements are drawn, none is below 2/100,000.

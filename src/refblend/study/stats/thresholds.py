@@ -68,17 +68,12 @@ def choose_level(
 
     The improvement of a level is the mean over seeds of its value minus the baseline's.
 
-    *knee*: the smallest level within one standard error of the best. The best level has the best
-    mean over seeds (the smallest of equals). The knee is the smallest level whose mean paired
-    shortfall to the best is at most one standard error of that shortfall, sd/√n over seeds (the
-    one-standard-error rule of Breiman et al. 1984, with paired differences). No knee if the best
-    level is not better than the baseline, or with fewer than two seeds, which have no standard
-    error.
+    *knee*: the smallest level whose mean paired shortfall to the best level (the smallest of
+    equals) is at most one standard error of that shortfall, sd/√n over seeds (Breiman et al. 1984).
+    None if the best level is not better than the baseline, or with fewer than two seeds.
 
-    *pivot*: the last level before the improvement changes its sign. From the smallest level
-    upwards, it is the last level with the first level's sign before the first level with the
-    opposite sign; an improvement of exactly 0 has no sign and is passed over. No change of sign: no
-    pivot. The direction of the metric does not matter.
+    *pivot*: the last level before the improvement first changes its sign; one of exactly 0 has no
+    sign and is passed over. None without a change.
     """
     data, without = complete_seeds(values)
     gains = data.sub(baseline.reindex(data.index), axis=0).dropna()
