@@ -27,10 +27,9 @@ class ModelConfig(Section):
     enable_gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     use_shared_prefix: bool = True
-    """Compute common prefixes of a micro-batch's sequences only once: the prompt of its responses,
-    and beginnings that responses share; values and gradients stay the same up to rounding. False:
-    every sequence is computed separately, padded to the longest, for models whose
-    attention is not the plain causal one of transformers."""
+    """Compute what a micro-batch's sequences have in common only once: prompts, and beginnings that
+    responses share. Values and gradients stay the same up to rounding. False: every sequence by
+    itself, padded to the longest, for models whose attention is not plain causal."""
     trust_remote_code: bool = False
     """Run Python code that ships with the model. Off: a model directory is data."""
     lora_rank: NonNegativeInt = 0
@@ -69,8 +68,8 @@ class FsdpConfig(Section):
     """Processes of the group; FSDP2 shards parameters over them when there is more than one."""
     replicas: PositiveInt = 1
     """Copies of the parameters (HSDP): each is sharded over ``world_size / replicas`` neighbouring
-    processes, and only gradients pass between copies. With as many as there are nodes, parameters
-    are gathered inside a node only, for more memory per process. 1: sharded over all."""
+    processes, and only gradients pass between copies. With one copy per node, parameters are
+    gathered within nodes only, at the price of more memory per process. 1: sharded over all."""
     num_threads: PositiveInt = 1
     """CPU threads of each process."""
     param_dtype: Dtype = "float32"
@@ -102,8 +101,8 @@ class TrainWorkerConfig(Section):
     use_dynamic_bsz: bool = True
     """Fill micro-batches up to ``ppo_max_token_len_per_gpu`` tokens, sequences sorted by length."""
     ppo_max_token_len_per_gpu: PositiveInt = 8192
-    """Token budget of one micro-batch: with ``model.use_shared_prefix`` a prompt counts once for
-    its responses, and they in full; otherwise all tokens count, padding included."""
+    """Token budget of one micro-batch. With ``model.use_shared_prefix`` a prompt counts once for
+    its responses, which count in full; otherwise all tokens count, padding included."""
     ppo_epochs: PositiveInt = 1
     """Passes over the batch per step."""
     grad_clip: PositiveFloat = 1.0
@@ -133,14 +132,14 @@ class ActorConfig(TrainWorkerConfig):
     clip_ratio: PositiveFloat = 0.2
     """ε of the clipped ratio; ``clip_ratio_low``/``high`` override one side."""
     clip_ratio_low: PositiveFloat | None = None
-    """ε below 1, at most 1, which bounds nothing; null: ``clip_ratio``."""
+    """ε of the lower bound 1 − ε, at most 1 (no bound); null: ``clip_ratio``."""
     clip_ratio_high: PositiveFloat | None = None
-    """ε above 1 (clip-higher of DAPO); null: ``clip_ratio``."""
+    """ε of the upper bound 1 + ε (clip-higher of DAPO); null: ``clip_ratio``."""
     clip_ratio_c: float = Field(default=3.0, gt=1.0)
     """Dual clip: bound of the loss where the advantage is negative."""
     loss_agg_mode: LossAggMode = "token-mean"
-    """How the loss of the tokens becomes one number: a mean over all tokens of the batch, or first
-    over each sequence."""
+    """How token losses become one number: by a mean over the batch's tokens, or over each sequence
+    first."""
     entropy_coeff: float = 0.0
     """Weight of the entropy bonus."""
     use_kl_loss: bool = False
@@ -148,7 +147,7 @@ class ActorConfig(TrainWorkerConfig):
     kl_loss_coef: NonNegativeFloat = 0.001
     """Weight of that KL term."""
     kl_loss_type: KlType = "low_var_kl"
-    """Its estimator, see ``algorithm.kl_penalty``."""
+    """Estimator of that KL, see ``algorithm.kl_penalty``."""
 
     def _misfits(self) -> Iterator[str]:
         yield from super()._misfits()
@@ -176,8 +175,8 @@ class EngineConfig(Section):
 
     num_engines: PositiveInt = 1
     """Engines that share a step's work, each with ``num_gpus`` × ``tensor_model_parallel_size``
-    GPUs and ``num_threads`` CPU threads: all responses to a prompt are one engine's. Samples and
-    scores do not depend on their number."""
+    GPUs and ``num_threads`` CPU threads. One engine gives all responses to a prompt. Samples and
+    scores do not depend on the number of engines."""
     tensor_model_parallel_size: PositiveInt = 1
     """GPUs per engine, for a model larger than one; must stay 1 on the CPU."""
     num_threads: PositiveInt = 1
@@ -196,8 +195,8 @@ class EngineConfig(Section):
     enable_chunked_prefill: bool = False
     """Split long prompts among vLLM's steps; not on the CPU, where they lose their seed."""
     sleep: bool = False
-    """Give GPU memory back while others work on the device that the engine shares; off on the CPU
-    and on devices of its own."""
+    """Free GPU memory while others use the device that the engine shares; off on the CPU and on
+    devices of its own."""
     engine_kwargs: dict[str, Any] = {}
     """Further arguments of vLLM's ``EngineArgs``, by its names; only with vLLM."""
 
@@ -210,7 +209,7 @@ class RolloutConfig(EngineConfig):
     n: PositiveInt = 8
     """Responses per prompt (the group of GRPO and RLOO)."""
     temperature: Temperature = 1.0
-    """Log-probs of actor and engine are both taken at it; vLLM has none below 0.01."""
+    """Sampling temperature, also that of the log-probs; vLLM has none below 0.01."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Must stay 1: nucleus sampling would change the distribution that PPO takes ratios of."""
     top_k: int = Field(default=-1, ge=-1)
@@ -226,7 +225,7 @@ class RolloutConfig(EngineConfig):
     enable_prefix_caching: bool = True
     """Compute the prompt of several responses once."""
     lora: Literal["merged", "adapter"] = "merged"
-    """What the engine is given with ``model.lora_rank``: all weights with the adapter merged into
+    """What the engine gets with ``model.lora_rank``: all weights with the adapter merged into
     them, or the adapter alone. ``adapter`` moves less, and lets the engine serve a judge of
     ``scoring.kind: reference``; on a CPU it generates about three times slower."""
     seed: int | None = None
@@ -246,8 +245,8 @@ class RefConfig(Section):
     """The frozen copy of the starting policy, used for KL and for the alignment bonus."""
 
     colocated: bool = False
-    """In the actor's processes, as in verl, sharded and computed as the actor is; the other keys
-    here then have no effect. With LoRA it is always there. False: in processes of its own."""
+    """Keep it in the actor's processes, as in verl, sharded like the actor; the other keys here
+    then have no effect. Always so with LoRA. False: in processes of its own."""
     max_token_len_per_gpu: PositiveInt = 16384
     """Token budget of one forward pass."""
     fsdp_config: FsdpConfig = FsdpConfig()
@@ -272,7 +271,7 @@ class CriticConfig(TrainWorkerConfig):
     """The value model of GAE."""
 
     enable: bool | None = None
-    """Null: on exactly when ``algorithm.adv_estimator`` is ``gae``."""
+    """Null: on if and only if ``algorithm.adv_estimator`` is ``gae``."""
     optim: OptimConfig = OptimConfig(lr=1e-5)
     """Optimiser and learning rate."""
     cliprange_value: PositiveFloat = 0.5

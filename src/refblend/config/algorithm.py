@@ -80,13 +80,13 @@ class RefQualityScoreConfig(Section):
     strategy: StrategyName = "linear"
     """Map from the average entropy to the weight w; ``module:function`` for your own."""
     method: Method = "blend"
-    """How R and Q make R': ``blend``; ``recheck``, a blend of the responses that the rule gives 0
-    (arXiv 2510.00915); ``gdpo``, each normalised within its group before they are mixed (arXiv
+    """How R and Q make R': ``blend``; ``recheck``, a blend only where the rule gives 0 (arXiv
+    2510.00915); ``gdpo``, a blend after each is normalised within its group (arXiv
     2601.05242); ``hero``, R' = R + w(2q̃ − 1), q̃ the score rescaled among responses of equal rule
     reward, and more weight for prompts whose scores differ (arXiv 2510.07242)."""
     entropy_level: EntropyLevel = "batch"
-    """``response``: w of each response from its own mean entropy; ``batch``: one w from the
-    average."""
+    """``batch``: one w, from the average entropy; ``response``: a w for each response, from its own
+    mean entropy."""
     max_weight: Fraction = 0.3
     """w_max: the largest share of the judge's score in the reward."""
     entropy_high_threshold: Threshold = 1.0
@@ -105,8 +105,8 @@ class RefQualityScoreConfig(Section):
     ``max_weight``, or fallen to 0."""
     replay_file: str | None = None
     """``replay``: ``metrics.jsonl`` of the run whose weights are used. With ``--seeds``, ``{seed}``
-    in it becomes the run's seed and ``{partner_seed}`` the other one of its pair 1 and 2, 3 and 4,
-    …"""
+    in it becomes the run's seed and ``{partner_seed}`` the other seed of its pair (1 and 2, 3 and
+    4, …)."""
     replay_order: Literal["recorded", "shuffled", "mean"] = "recorded"
     """``replay``: step by step as recorded, in an order drawn from the run's seed, or their mean in
     every step."""
@@ -116,7 +116,7 @@ class RefQualityScoreConfig(Section):
     """``per_token``: divide the weight of a response by its number of tokens L. The judge's part is
     then w·q as with ``terminal``, but the rule's keeps 1 − w/L, not 1 − w."""
     placement: Placement = "per_token"
-    """Where Q stands: on every response token (which pays for length), the last, or q/L on each."""
+    """Which tokens get q: every response token (which pays for length), the last, or q/L each."""
     invalid_score: Fraction = 0.5
     """Score of a judge's answer that neither parser can read."""
     max_weight_warmup_steps: NonNegativeInt = 0

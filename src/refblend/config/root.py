@@ -97,7 +97,7 @@ class RewardConfig(Section):
     custom_reward_function: CustomRewardFunctionConfig = CustomRewardFunctionConfig()
     """Used instead of the registered function of each row's data source."""
     keep_special_tokens: bool = False
-    """Rewards, judge and rollout files see the special tokens of a response, but not its end."""
+    """Rewards, judge and rollout files see a response's special tokens, except its end token."""
     method: Literal["strict", "flexible"] = "flexible"
     """Answer extraction of the training reward; validation reports both."""
     verifier: VerifierConfig = VerifierConfig()

@@ -42,7 +42,7 @@ class HttpJudgeConfig(Section):
     """``scoring.kind: http``: an endpoint that speaks OpenAI's chat API, as ``vllm serve`` does."""
 
     base_url: str | None = None
-    """Address up to and with the version, as in ``http://localhost:8000/v1``."""
+    """Address including the version, as in ``http://localhost:8000/v1``."""
     model: str | None = None
     """The name under which the endpoint serves the judge."""
     bearer_env: str | None = None
@@ -50,12 +50,12 @@ class HttpJudgeConfig(Section):
     timeout_s: PositiveFloat = 60.0
     """Deadline of one attempt, from sending to the last byte of the answer."""
     max_retries: NonNegativeInt = 4
-    """Further attempts, with growing pauses, after a lost connection, a deadline missed, or status
+    """Further attempts, with growing pauses, after a lost connection, a missed deadline, or status
     408, 409, 429 or 5xx."""
     concurrency: PositiveInt = 32
-    """Requests under way at once, of all threads of a process."""
+    """Requests in flight at once, per process."""
     max_prompt_chars: PositiveInt = 16000
-    """Length cap of a prompt in characters: its tokens are the endpoint's business."""
+    """Longest prompt, in characters, since only the endpoint can count its tokens."""
     enable_thinking: bool | None = False
     """Whether the judge may think before it answers, sent as ``chat_template_kwargs``, which vLLM
     understands. Null: not sent, for an endpoint that refuses fields it does not know."""
@@ -103,7 +103,7 @@ class ScoringConfig(EngineConfig):
 
     kind: JudgeKind = "vllm"
     """What answers: a language model on ``vllm`` or ``hf`` (transformers), an endpoint of yours
-    (``http``), a sequence-classification ``reward_model``, the actor without its adapter
+    (``http``), a sequence-classification ``reward_model``, the actor's starting model
     (``reference``), or your own ``module:Class``."""
     model_path: str | None = None
     """The judge's directory; ``vllm``, ``hf`` and ``reward_model`` need one."""
@@ -115,12 +115,12 @@ class ScoringConfig(EngineConfig):
     few_shot: bool = True
     """Show the examples; off: the compact template only."""
     max_new_tokens: PositiveInt = 64
-    """Tokens of the judge's answer at most."""
+    """Longest answer of the judge, in tokens."""
     hard_clip: bool = True
-    """Cut token ids that would not fit; off: such a sample counts and gets ``invalid_score``."""
+    """Cut prompts that do not fit; off: they are counted and get ``invalid_score`` unasked."""
     fallback_max_length: PositiveInt = 768
-    """Length cap of a judge whose ``max_model_len`` is null, beside the model's and tokenizer's:
-    many models allow far longer prompts than they read well or than memory holds."""
+    """A further length cap where ``max_model_len`` is null: many models allow far longer prompts
+    than they read well or than memory holds."""
     safety_margin: NonNegativeInt = 16
     """Tokens left free below the cap."""
     temperature: NonNegativeFloat = 0.0
@@ -132,7 +132,7 @@ class ScoringConfig(EngineConfig):
     on_failure: Literal["invalid_score", "rule_reward"] = "invalid_score"
     """A sample without a valid score gets the neutral score, or its rule reward unblended."""
     max_invalid_rate: Fraction = 0.9
-    """The run stops when more scores than this are invalid over ``invalid_window`` steps."""
+    """The run stops when a larger share of scores is invalid over ``invalid_window`` steps."""
     invalid_window: PositiveInt = 5
     """Steps over which invalid scores are counted."""
     timeout_s: PositiveFloat | None = None

@@ -51,13 +51,13 @@ class TrainerConfig(Section):
     """``auto``: from the newest checkpoint of the run's directory, if there is one; ``disable``:
     from the start; ``resume_path``: as ``auto``, but it begins at ``resume_from_path``."""
     resume_from_path: str | None = None
-    """A directory ``global_step_N``, also of another run, to begin at with ``resume_path``."""
+    """With ``resume_path``: the ``global_step_N`` to begin at, possibly of another run."""
     strict_code: bool = False
     """Refuse to resume a run if the source of refblend has changed at all; off: record it."""
     accept_changes: bool = False
     """Resume a run although versions of numbers or libraries have changed, and record it."""
     max_ckpt_to_keep: PositiveInt = 2
-    """Newest checkpoints that are kept."""
+    """How many of the newest checkpoints are kept."""
     keep_best: bool = False
     """Keep the checkpoint with the best validation accuracy as well; a validation with the best
     accuracy so far is followed by a checkpoint, whatever ``save_freq`` says."""
@@ -79,8 +79,8 @@ class TrainerConfig(Section):
     worker_timeout_s: PositiveFloat = 600.0
     """Deadline of every wait for a worker."""
     stop_grace_s: PositiveFloat = 25.0
-    """After SIGTERM: seconds that the present step may take until its checkpoint; after that, or at
-    a second signal, the run stops at once and resumes from the checkpoint before."""
+    """After SIGTERM: seconds in which the current step may finish and be saved; after that, or at a
+    second signal, the run stops at once and resumes from the checkpoint before."""
     energy: bool = True
     """Estimate energy and CO₂ with codecarbon (offline)."""
     country_iso_code: str = "DEU"
@@ -110,9 +110,9 @@ class PoolStrategyConfig(Section):
     Processes that share a GPU stay together."""
 
     global_pool: PoolStrategy = "pack"
-    """Of all processes that have no pool of their own."""
+    """Placement of all processes that have no pool of their own."""
     judge_pool: PoolStrategy = "pack"
-    """Of a judge with ``resource_pool: judge_pool``."""
+    """Placement of a judge with ``resource_pool: judge_pool``."""
 
 
 class RayConfig(Section):
@@ -123,7 +123,7 @@ class RayConfig(Section):
     machine."""
     interface: str | None = None
     """Network interface, as in ``eth0``, over which training ranks on several nodes talk (gloo,
-    nccl); null: the one that these choose. Ranks that share a node use loopback."""
+    nccl); null: their own choice. Ranks that share a node use loopback."""
     num_cpus: PositiveInt | None = None
     """CPU slots of the private cluster; null: as many as the run asks for."""
     object_store_memory_mb: PositiveInt = 200
@@ -131,7 +131,7 @@ class RayConfig(Section):
     start_timeout_s: PositiveFloat = 300.0
     """Deadline for the cluster and for each worker to come up."""
     cpus_per_worker: PositiveFloat = 1.0
-    """CPU slots that a worker reserves (slots schedule; ``num_threads`` limits)."""
+    """CPU slots that a worker reserves for its placement; ``num_threads`` limits its threads."""
     pool_strategy: PoolStrategyConfig = PoolStrategyConfig()
     """Which nodes the processes of each resource pool take."""
     wait_for_nodes_s: NonNegativeFloat = 300.0
