@@ -1,4 +1,5 @@
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -48,3 +49,11 @@ def test_a_machine_that_codecarbon_cannot_read_only_lacks_the_report(monkeypatch
         pass
     assert meter.report is None
     assert "codecarbon could not measure" in caplog.text
+
+
+def test_only_the_gpus_of_the_run_are_read(monkeypatch) -> None:
+    """Without names codecarbon would add up all GPUs of the machine."""
+    tracker = Mock()
+    monkeypatch.setattr("codecarbon.OfflineEmissionsTracker", tracker)
+    EnergyMeter("CHE", ["3", "GPU-ab"]).__enter__()
+    assert tracker.call_args.kwargs["gpu_ids"] == ["3", "GPU-ab"]

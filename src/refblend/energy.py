@@ -2,10 +2,9 @@
 
 On most machines the result is an *estimate*. Where the kernel exposes RAPL counters, the CPU's
 energy is read from them; elsewhere (containers, virtual machines) it is the CPU model's design
-power times the load of this process and its children. Memory is a constant per module, GPUs are
-read through NVML or AMD SMI. The report's ``method`` names what was used. The load is that of the
-run's own process tree, so concurrent runs do not count each other; the machine's idle power is
-not included.
+power times the load of this process and its children. Memory is a constant per module. The run's
+own GPUs are read through NVML or AMD SMI. The report's ``method`` names what was used. Runs at one
+time do not count each other; the machine's idle power is not included.
 """
 
 import json
@@ -13,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -28,15 +28,16 @@ class EnergyMeter:
 
     Detecting the hardware takes codecarbon 1.4 s on two cores; it happens in a separate thread, so
     that the block begins at once. ``country``, an ISO 3166 alpha-3 code, sets the
-    carbon intensity; ConfigError for one that codecarbon does not know.
+    carbon intensity; ConfigError for one that codecarbon does not know. ``gpus`` are the run's, as
+    ``CUDA_VISIBLE_DEVICES`` names them; without any, all that are visible are read.
     """
 
     report: dict[str, Any] | None = None
     """Energies in kWh, emissions in kg CO2-equivalent, and how they were estimated; null where
     codecarbon failed."""
 
-    def __init__(self, country: str) -> None:
-        self.country = country
+    def __init__(self, country: str, gpus: Sequence[str] = ()) -> None:
+        self.country, self._gpus = country, list(gpus)
         self._intensity = carbon_intensity(country)
 
     def __enter__(self) -> "EnergyMeter":
@@ -49,6 +50,7 @@ class EnergyMeter:
         self._tracker: Any = OfflineEmissionsTracker(
             country_iso_code=self.country,
             force_carbon_intensity_g_co2e_kwh=self._intensity,
+            gpu_ids=self._gpus or None,
             tracking_mode="process",
             measure_power_secs=_SECONDS_BETWEEN_READINGS,
             save_to_file=False,

@@ -16,6 +16,7 @@ from refblend.energy import EnergyMeter
 from refblend.errors import ConfigError, RefblendError, ResourceError
 from refblend.files import write_json
 from refblend.identity import RunIdentity
+from refblend.lifecycle.devices import visible_devices
 from refblend.lifecycle.faults import explained
 from refblend.lifecycle.stopping import StopRequest, Terminated, terminate_cleanly
 from refblend.numerics import training_purposes, versions
@@ -27,6 +28,7 @@ from refblend.trainer.preflight import inputs_of, notices, planned_steps, prefli
 from refblend.trainer.replay import replay_of_seed, replayed_weights_of, with_replay
 from refblend.trainer.run_directory import Prepared, check_run_dir, open_run, record_start
 from refblend.trainer.tracking import MetricsLog, read_metrics
+from refblend.workers.placement import processes_of, totals
 
 if TYPE_CHECKING:
     from refblend.trainer.recovery import WorkerPool
@@ -183,7 +185,8 @@ class _Run:
         log, begin = MetricsLog(run_dir / "metrics.jsonl"), prepared.checkpoint
         if begin is None and named:
             begin = named_checkpoint(named, total_steps)
-        meter = EnergyMeter(config.trainer.country_iso_code) if energy else None
+        own = visible_devices()[: totals(processes_of(config))[1]]  # Ray takes the first ones
+        meter = EnergyMeter(config.trainer.country_iso_code, own) if energy else None
         try:
             with meter or nullcontext():
                 train_with_recovery(config, self.data, log, total_steps, stop, workers, begin)
