@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from unittest.mock import Mock
 
 import pytest
 
@@ -140,6 +141,14 @@ def test_a_vllm_for_gpus_is_not_started_without_one(tiny_model_dir, monkeypatch)
     monkeypatch.setattr(type(current_platform), "is_cpu", lambda platform: False)
     monkeypatch.setattr("vllm.LLM", None, raising=False)
     with pytest.raises(ResourceError, match=r"not built for CPUs.* \(num_gpus\)"):
+        VllmEngine(EngineOptions(str(tiny_model_dir)))
+
+
+def test_memory_that_other_programs_give_back_during_a_start_is_told(tiny_model_dir, monkeypatch):
+    """vLLM's worker asserts that there is none."""
+    told = "Error in memory profiling. Initial free memory 9 GiB, current free memory 12 GiB."
+    monkeypatch.setattr("vllm.LLM", Mock(side_effect=AssertionError(told)))
+    with pytest.raises(ResourceError, match=r"memory profiling.* keep other programs off its GPU"):
         VllmEngine(EngineOptions(str(tiny_model_dir)))
 
 

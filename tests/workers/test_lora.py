@@ -114,8 +114,10 @@ def test_a_save_is_a_model_and_an_adapter_of_peft(actor, tiny_model_dir, tmp_pat
         adapted = PeftModel.from_pretrained(base, tmp_path / ADAPTER_DIR)
         assert torch.equal(adapted(ids).logits, expected)
         by_peft = adapted.merge_and_unload().state_dict()
+    rounded = actor.full_weights(torch.bfloat16)
     for name, tensor in load_file(tmp_path / "model.safetensors").items():
         torch.testing.assert_close(tensor, by_peft[name], rtol=0, atol=1e-7)
+        assert torch.equal(rounded[name], tensor.bfloat16()), "as an engine gets it"
 
 
 def test_another_adapter_is_refused(actor, training_config, tmp_path):

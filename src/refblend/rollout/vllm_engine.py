@@ -143,7 +143,6 @@ class VllmEngine:
         self._lora = options.lora_rank, options.lora_alpha
         self._adapter: Any = None
         self._adapters = 0
-        self._processes = options.tensor_model_parallel_size
         on_gpu = torch.cuda.is_available()
         if not on_gpu and not current_platform.is_cpu():
             raise ResourceError(
@@ -153,13 +152,13 @@ class VllmEngine:
         arguments = engine_arguments(options, on_gpu) | {"max_model_len": max_model_len}
         try:
             self._llm = LLM(**arguments, **options.engine_kwargs)
-        except ValueError as error:
+        except (ValueError, AssertionError) as error:  # the latter if others give memory back
             if not any(part in str(error).lower() for part in MEMORY_REFUSALS):
                 raise
             raise ResourceError(
                 f"{options.model_path}: vLLM does not start: {first_line(error)}",
                 "Change kv_cache_memory_mb (gpu_memory_utilization on a GPU) or lower "
-                "max_model_len of this engine.",
+                "max_model_len of this engine, or keep other programs off its GPU.",
             ) from error
         self.max_model_len = int(self._llm.llm_engine.model_config.max_model_len)
 
@@ -229,9 +228,6 @@ class VllmEngine:
         if self._lora[0]:
             self._replace_adapter(weights)
         else:
-            if self._processes > 1:
-                # They are pickled, and a view of a buffer would take the whole of it along.
-                weights = {name: tensor.clone() for name, tensor in weights.items()}
             self._llm.collective_rpc("receive_weights", args=(weights,))
         self.reset_prefix_cache()
         self.weight_version = version

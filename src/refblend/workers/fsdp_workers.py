@@ -139,7 +139,7 @@ class ActorWorker(TrainableRank[PolicyTargets], PolicyRank):
     def full_weights(self, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         """All weights under Hugging Face names, an adapter merged into them in float32."""
         if self.model.lora_rank:
-            return lora.merged(super().full_weights(), self.model)
+            return lora.merged(super().full_weights(), self.model, dtype)
         return super().full_weights(dtype)
 
     def save(self, directory: str) -> None:

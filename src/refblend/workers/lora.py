@@ -66,8 +66,10 @@ def adapter_off(lm: nn.Module) -> Iterator[None]:
             layer._disable_adapters = False
 
 
-def merged(state: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
-    """Float32 weights W + s·B·A, under Hugging Face names, of a whole state with an adapter."""
+def merged(
+    state: Mapping[str, Tensor], model: ModelConfig, dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """Weights W + s·B·A of a state, under Hugging Face names: float32, or rounded to ``dtype``."""
     scale, found = model.lora_alpha / model.lora_rank, {}
     for name, tensor in state.items():
         if _A in name or _B in name:
@@ -75,7 +77,7 @@ def merged(state: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]
         a, b = (name.replace(f"{_BASE}weight", f"{part}default.weight") for part in (_A, _B))
         if _BASE in name and a != name:
             tensor = tensor + scale * (state[b] @ state[a])
-        found[name.replace(_BASE, ".")] = tensor.float()
+        found[name.replace(_BASE, ".")] = tensor.to(dtype or torch.float32)
     return found
 
 
