@@ -59,18 +59,6 @@ importlib.util.find_spec = lambda name, package=None: (
 """Hides everything but the five libraries of a bare machine and what they themselves require."""
 
 
-def bare(code: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python as on a machine with torch, transformers, pydantic, pandas and pyarrow alone."""
-    return subprocess.run(
-        [sys.executable, "-c", BARE + code],
-        env={"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin", "HOME": str(home)},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-
-
 def test_a_failed_stage_is_named_and_the_next_one_runs() -> None:
     report = Report("CPU")
     with report.stage("first"):
@@ -191,7 +179,14 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     out = tmp_path / "check.md"
     arguments = ["gpu_check", "--device", "cpu", "--tiny", "--out", str(out)]
     run = f'sys.argv = {arguments}\nrunpy.run_module("refblend.gpu_check", run_name="__main__")'
-    done = bare(run, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", BARE + run],
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     text = out.read_text()
     assert "No stage failed." in text

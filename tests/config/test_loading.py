@@ -127,6 +127,8 @@ WRONG_VALUES = {
     f"algorithm.adv_estimator=reinforce_plus_plus; {ROLLOUT}.n=1; {QUALITY}.groups=mixed": (
         "groups=mixed compares the responses of a prompt … rollout.n to 2 or more"
     ),
+    "critic.fsdp_config={world_size: 2, num_gpus_per_worker: 0.4}": "several of the 2 ranks on one",
+    f"{JUDGE}.sleep=true; {JUDGE}.overlap=true": "a judge that sleeps takes turns",
     f"{ROLLOUT}.lora=adapter": "rank from 1 to 512",
     f"{ADAPTER}; {ROLLOUT}.name=hf": "rollout.name is hf",
     f"{ROLLOUT}.name=hf; {ROLLOUT}.engine_kwargs.x=2": f"{ROLLOUT}.engine_kwargs is for vLLM",

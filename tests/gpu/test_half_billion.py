@@ -97,6 +97,7 @@ def test_update_log_probs_and_checkpoint(
                 worker.load(str(tmp_path / "saved"))
             restored = log_probs_of(worker, sequences)
             assert all(map(torch.equal, restored, after))
+            assert worker.update(sequences, targets, [mini], 2)["nonfinite"] == 0, "it goes on"
         del worker
         free()
     selected, pairs = mask.bool(), zip(found["float32"], found["bfloat16"], strict=True)

@@ -114,10 +114,5 @@ def test_a_lease_waits_for_the_memory_of_the_job_before(machine, monkeypatch, tm
 
 
 def test_a_command_without_gpus_runs_as_it_is():
-    process = subprocess.run(
-        [sys.executable, "-m", "refblend.lifecycle.devices", "0", "echo", "ran"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert process.stdout == "ran\n"
+    command = [sys.executable, "-m", "refblend.lifecycle.devices", "0", "echo", "ran"]
+    assert subprocess.check_output(command, text=True) == "ran\n"

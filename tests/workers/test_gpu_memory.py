@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,7 @@ import yaml
 
 from refblend.config import RefblendConfig, load_config
 from refblend.errors import ConfigError, ResourceError
-from refblend.workers.gpu_memory import (
-    GIB,
-    Model,
-    check_gpu_memory,
-    gpu_needs,
-    nearest,
-    peak,
-)
+from refblend.workers.gpu_memory import GIB, Model, check_gpu_memory, gpu_needs, nearest, peak
 from refblend.workers.placement import on_devices
 from refblend.workers.pools import check_machine
 from refblend.workers.roles import ACTOR, JUDGE
@@ -188,11 +182,6 @@ def test_kl_never_puts_a_policy_on_the_cpu_silently(tmp_path):
         check_machine(scale_gpu(tmp_path, "0.5B", KL, f"{REFERENCE}.colocated=false"))
 
 
-def test_two_ranks_of_nccl_never_share_a_device(tmp_path):
-    with pytest.raises(ConfigError, match="several of the 2 ranks on one GPU"):
-        scale_gpu(tmp_path, "0.5B", "actor_rollout_ref.actor.fsdp_config.world_size=2")
-
-
 @pytest.mark.parametrize(
     ("device", "told"),
     [(24, "rollout needs"), (40, "This fits: .*ppo_max_token_len_per_gpu=4096"), (80, "")],
@@ -201,10 +190,7 @@ def test_gpu7b_trains_an_adapter_on_one_large_card(tmp_path, device, told):
     actor = write_model(tmp_path / "actor", "7B")
     files = [PARAMS / "ppo.yaml", PARAMS / "scale" / "gpu7b.yaml"]
     config = load_config(files, [f"actor_rollout_ref.model.path={actor}"])
-    if not told:
-        check_gpu_memory(config, device * GIB)
-        return
-    with pytest.raises(ResourceError, match=told):
+    with pytest.raises(ResourceError, match=told) if told else nullcontext():
         check_gpu_memory(config, device * GIB)
 
 

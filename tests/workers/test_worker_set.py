@@ -7,7 +7,6 @@ from unittest.mock import call, create_autospec
 import pytest
 
 from refblend.config import RefblendConfig
-from refblend.errors import ConfigError
 from refblend.rollout.vllm_engine import VllmEngine
 from refblend.workers import groups, worker_set
 from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
@@ -177,8 +176,6 @@ def test_vllm_s_own_interface_is_called():
 
 
 def test_a_judge_works_beside_the_actor_unless_it_sleeps(tiny_config, no_ray):
-    with pytest.raises(ConfigError, match=r"scoring\.overlap=true .* sleeps takes turns"):
-        tiny_config(*SHARED, f"{SCORING}.overlap=true")
     own = (f"{SCORING}.num_gpus=1", f"{SCORING}.sleep=false", f"{SCORING}.overlap=true")
     workers, record = workers_of(tiny_config(*SHARED, *own))
     one_step(workers, 0)

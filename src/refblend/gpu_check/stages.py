@@ -57,11 +57,13 @@ def check_judge(chain: Chain, report: Report) -> None:
             judge.score(questions, answers)
             stage.append(time.perf_counter() - begin)
         judge.engine._llm.generate = generate
+        runner_v2 = judge.engine._llm.llm_engine.vllm_config.use_v2_model_runner
         if on_gpu:
             check_sleep(judge, questions, answers, report)
     seconds_bare, seconds_stage = sum(bare[1:]), sum(stage[1:])
     rate, share = 2 * len(questions) / seconds_stage, seconds_bare / seconds_stage
     report.add("judge on vLLM", f"{rate:,.0f} responses/s, {share:.1%} of it bare LLM.generate")
+    report.add("vLLM's model runner", "V2" if runner_v2 else "V1")
 
 
 def check_sleep(judge: Any, questions: list[str], answers: list[str], report: Report) -> None:
@@ -161,10 +163,6 @@ def trainings(devices: int) -> dict[str, list[str] | None]:
     smollm = [*common, *peaked, *([f"{SCORING_KEY}.model_path={SMOLLM}"] if there else [])]
     return {
         name: common,
-        f"{name}, CUDA graphs": [
-            *smollm,
-            *(f"{engine}.enforce_eager=false" for engine in (rollout, SCORING_KEY)),
-        ],
         f"{name}, CUDA graphs and sleep": [
             *(*smollm, *under(rollout, sleep=True, enforce_eager=False)),
             *under(SCORING_KEY, sleep=True, overlap=False, enforce_eager=False),

@@ -81,21 +81,20 @@ def lease(count: int) -> list[str]:
 def _try(devices: list[str], count: int) -> list[str] | None:
     """The first devices that are free, locked; None (and no lock) if they are too few."""
     held: dict[str, int] = {}
-    with contextlib.ExitStack() as opened:
-        for device in devices:
-            handle = _opened(device)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(handle)
-                continue
-            opened.callback(os.close, handle)
-            held[device] = handle
-            if len(held) == count:
-                opened.pop_all()
-                for handle in held.values():
-                    os.set_inheritable(handle, True)  # by what this process becomes
-                return list(held)
+    for device in devices:
+        handle = _opened(device)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            continue
+        held[device] = handle
+        if len(held) == count:
+            for handle in held.values():
+                os.set_inheritable(handle, True)  # by what this process becomes
+            return list(held)
+    for handle in held.values():
+        os.close(handle)
     return None
 
 
