@@ -157,21 +157,20 @@ def trainings(devices: int) -> dict[str, list[str] | None]:
     judge = {"num_gpus": 0.2, "gpu_memory_utilization": 0.2, "dtype": "bfloat16"}
     common = [*alone, *under(SCORING_KEY, **judge)]
     # Random weights sample nearly any token alike, which hides what went wrong.
-    there, kl = SMOLLM.is_dir(), "algorithm.use_kl_in_reward=true"
-    with_kl = [kl, f"{policy}.ref.colocated=true"]
-    peaked = [f"{policy}.model.path={SMOLLM}"] if there else []
-    smollm = [*common, *peaked, *([f"{SCORING_KEY}.model_path={SMOLLM}"] if there else [])]
+    models = (f"{policy}.model.path", f"{SCORING_KEY}.model_path")
+    peaked = [f"{model}={SMOLLM}" for model in models if SMOLLM.is_dir()]
+    with_kl = ["algorithm.use_kl_in_reward=true", f"{policy}.ref.colocated=true"]
     return {
         name: common,
         f"{name}, CUDA graphs and sleep": [
-            *(*smollm, *under(rollout, sleep=True, enforce_eager=False)),
+            *(*common, *peaked, *under(rollout, sleep=True, enforce_eager=False)),
             *under(SCORING_KEY, sleep=True, overlap=False, enforce_eager=False),
         ],
         f"{name}, KL and checkpointing": [
             *(*common, *with_kl, f"{policy}.model.enable_gradient_checkpointing=true"),
         ],
         f"{name}, LoRA and KL, one engine for actor and judge": [
-            *(*alone, *peaked, kl, f"{policy}.model.lora_rank=16"),
+            *(*alone, *peaked, *with_kl, f"{policy}.model.lora_rank=16"),
             *under(rollout, lora="adapter", enforce_eager=False),
             f"{policy}.actor.optim.lr=3e-3",  # an adapter starts at 0
             *under(SCORING_KEY, kind="reference", model_path="null", overlap=False),
@@ -195,16 +194,16 @@ def check_rest(chain: Chain, report: Report) -> None:
     else:
         with report.stage("judge alone on vLLM"):
             check_judge(chain, report)
-        for number, (name, more) in enumerate(trainings(torch.cuda.device_count()).items()):
+        for name, more in trainings(torch.cuda.device_count()).items():
             if more is None:
                 report.left_out.append(name)
                 continue
-            with report.stage(name):
+            # Each run leaves a checkpoint of gigabytes.
+            with report.stage(name), tempfile.TemporaryDirectory(dir=chain.folder) as run:
                 from refblend.trainer.launch import train
 
-                run = chain.folder / f"run{number}"
                 train(chain.configured(*more, f"trainer.default_local_dir={run}"))
-                report_training(run, report)
+                report_training(Path(run), report)
     if not importlib.util.find_spec("pytest"):
         report.left_out.append("tests/gpu (pytest missing)")
     elif chain.device == "cpu":
