@@ -32,23 +32,18 @@ COST_TABLES = re.compile(r"^(resources|costs\w*|\w+_costs)$")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One table in both folders.
-
-    Attributes:
-        name: path below the folders.
-        cells: compared.
-        equal: of these the same, digit by digit.
-        close: of these within the tolerance, equal ones included.
-        largest: relative difference of the worst number; inf for other text, nan for none.
-        where: its column and row; why the tables could not be compared.
-    """
+    """One table in both folders, named by its path below them."""
 
     name: str
     cells: int = 0
     equal: int = 0
+    """Cells that are the same, digit by digit."""
     close: int = 0
+    """Cells within the tolerance, equal ones included."""
     largest: float = np.nan
+    """Relative difference of the worst number; inf for other text, nan for none."""
     where: str = ""
+    """Its column and row, or why the tables could not be compared."""
 
 
 def without_costs(table: pd.DataFrame) -> pd.DataFrame:
@@ -59,13 +54,7 @@ def without_costs(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare_tables(name: str, ours: Path, theirs: Path, tolerance: float) -> Comparison:
-    """Compare two CSV files cell by cell.
-
-    Args:
-        name: for the result.
-        ours, theirs: the files.
-        tolerance: largest |a − b| ÷ max(|a|, |b|) of numbers that count as close.
-    """
+    """Compare two files cell by cell; |a − b| ÷ max(|a|, |b|) ≤ ``tolerance`` counts as close."""
     for path in (ours, theirs):
         if not path.exists():
             return Comparison(name, cells=1, where=f"{path} does not exist")

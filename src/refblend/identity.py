@@ -253,7 +253,7 @@ def _default(key: str) -> Any:
 
 
 def _changed_files(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:
-    """Inputs with another content, by their places; of another number, those that came or went."""
+    """Inputs with other content, by their places; if their number differs, what came or went."""
     if len(old) == len(new):
         places = zip(old.items(), new.items(), strict=True)
         return [

@@ -29,7 +29,7 @@ DEFAULT_PYTHON = Path(".tools/reasoning-gym/bin/python")
 _PATIENCE_S = 10
 """How long the server may take to end when its input does."""
 _SEEDS, _APART = 2**32, 10**7
-"""Of our seeds, and by how much the library's lie apart: more than entries are ever drawn."""
+"""How many seeds we have, and how far apart the library's are: more than is ever drawn of one."""
 _SPARE = 4
 """Entries are drawn in rounds until there are enough different questions, at most this many."""
 

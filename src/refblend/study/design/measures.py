@@ -50,13 +50,13 @@ ORDERED = {
     for name, measure in MEASURES.items()
     if measure.higher_is_better is not None
 }
-"""Whether more is better, of every measure by which arms can be compared."""
+"""Every measure by which arms can be compared, and whether more is better."""
 ACCURACIES = {"test_greedy": "greedy test acc.", "test_sampled": "sampled test acc."}
 """Measures that pages show of every arm and contrast, always both, with their headings."""
 
 
 def with_endpoint(endpoint: str, measures: Sequence[str]) -> list[str]:
-    """The measures of a table, an experiment's endpoint first where they lack it."""
+    """The measures of a table, after an experiment's endpoint if it is not among them."""
     return list(measures) if endpoint in measures else [endpoint, *measures]
 
 

@@ -43,7 +43,7 @@ def plan_study(
     """Schedule every run of a grid and add up what it costs; shared runs count once.
 
     ``resources`` is of :func:`read_resources`; ``gpus`` are those of a run of each arm. ``slots``
-    are cores, one per run, or GPUs: at a time run as many as would if each needed those of the
+    are cores, one per run, or GPUs: as many runs go side by side as if each needed as many as the
     largest. StudyError if an arm has no finished run, or not even one run fits.
 
     Returns by arm its runs, hours, GiB and kWh of a run, and how many runs were measured; and the

@@ -43,7 +43,7 @@ def level_name(level: str) -> str:
 
 
 def colour_of(study: Study, arm: str) -> str:
-    """Of an arm's strategy or control, or any other of what the user added; grey: a baseline."""
+    """The colour of an arm's blend: grey for a baseline, another one for what the user added."""
     blend, blends = study.resolved[arm].blend, [each.blend for each in study.resolved.values()]
     if blend in plot.BLEND_COLOURS:
         return plot.BLEND_COLOURS[blend]

@@ -127,7 +127,7 @@ def sweep_values(study: Study, experiment: str, measure: str) -> tuple[pd.DataFr
 
 
 def decisive_first(study: Study, experiment: str, measures: Sequence[str]) -> list[str]:
-    """Measures, after those that decide the experiment where they lack them."""
+    """The measures, after those that decide the experiment if these are not among them."""
     measures = with_endpoint(study.compared_by(experiment), measures)
     return with_endpoint(study.experiments[experiment].endpoint, measures)
 

@@ -160,7 +160,7 @@ def auc_within(responses: pd.DataFrame, n: int) -> float:
     """AUC of a run's scores among the n responses to the same prompt, all such pairs together.
 
     This is what a policy trained on groups sees of a judge. Valid scores only; NaN where no prompt
-    has right and wrong responses. The responses of a step stand as they were kept, n after n.
+    has right and wrong responses. The responses of a step are in recorded order, n per prompt.
     """
     place = responses.groupby("step").cumcount() // n
     prompts = pd.MultiIndex.from_arrays([responses.step, place]).factorize()[0]

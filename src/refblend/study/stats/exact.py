@@ -3,7 +3,7 @@
 Paired runs are rearranged by flipping signs of their differences, independent ones by splitting all
 runs anew into two arms. The statistic is Student's t, of independent arms Welch's: with arms of
 different sizes and spreads the difference of means alone would miss its level even with many runs
-(Chung and Romano, Ann. Statist. 41, 2013). Of pairs it orders the rearrangements as their sum does.
+(Chung and Romano, Ann. Statist. 41, 2013). For pairs it orders rearrangements as their sum does.
 Where there are more than :data:`MOST` rearrangements, as many are drawn at random, always the same,
 and the observed one is counted among them, so that p is never too small (Phipson and Smyth, Stat.
 Appl. Genet. Mol. Biol. 9, 2010).
