@@ -13,7 +13,7 @@ from refblend.study.design.grid import (
     resolve_arm,
     unique_runs,
 )
-from refblend.study.design.jobs import Jobs, blocks_of, model_files
+from refblend.study.design.jobs import Jobs, blocks_of, milestone_targets, model_files
 from refblend.study.design.spec import load_experiment, load_experiments
 
 BASE = {
@@ -194,6 +194,9 @@ def test_a_milestone_wants_the_jobs_with_its_runs(checkout) -> None:
     assert jobs.exclusive == {"len64", "len96"}
     with pytest.raises(StudyError, match="no experiment Z"):
         jobs.markers("Z", "trained")
+    for studies, remedy in (({"m2": ["A"]}, "There, m2 can be called. Or name"), ({}, "Name")):
+        with pytest.raises(StudyError, match=rf"at scale cpu\. {remedy} another scale"):
+            milestone_targets(studies, "m1", "cpu")
 
 
 def test_an_experiment_may_name_what_its_actors_are_tested_on(checkout) -> None:

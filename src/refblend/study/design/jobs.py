@@ -122,10 +122,10 @@ def milestone_targets(
     """
     reported = [name for name, found in studies.items() if found]
     if milestone not in reported:
+        there = f"There, {' and '.join(reported)} can be called. Or name" if reported else "Name"
         raise StudyError(
             f"{milestone}: no experiment has seeds at scale {scale}",
-            f"There, {' and '.join(reported)} can be called. Or name another scale: --config "
-            "scale=NAME.",
+            f"{there} another scale: --config scale=NAME.",
         )
     files = [*report_files(scale, milestone), f"results/{scale}/{milestone}/checks.json"]
     if milestone == "m2" and scale in COMPARED:
