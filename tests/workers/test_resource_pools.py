@@ -81,8 +81,9 @@ def test_ray_puts_one_process_of_each_role_on_a_gpu_and_hides_gpus_from_others(
     tiny_config, monkeypatch, engine, judge, expected
 ):
     """Pretended GPUs: without any Ray would leave all of them to the judge, and by itself it
-    would put both engines beside the first rank."""
+    would put both engines beside the first rank. Users of vLLM's own Ray executor export NOSET."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "1")
     rollout = "actor_rollout_ref.rollout"
     ranks = [f"{FSDP}.world_size=2", f"{FSDP}.num_gpus_per_worker=0.6"]
     engines = [f"{rollout}.num_engines=2", f"{rollout}.num_gpus={engine}"]

@@ -99,8 +99,8 @@ class WorkerProcess:
     def start(self, worker: str, num_threads: int, *arguments: Any) -> None:
         """Make the worker; the first call."""
         os.environ.update(runtime.process_environment(num_threads))
-        if not ray.get_runtime_context().get_accelerator_ids().get("GPU"):
-            os.environ[VISIBLE] = ""  # Ray hides nothing from a process without GPUs
+        # Ray hides nothing from a process without GPUs, or if a user told it not to.
+        os.environ[VISIBLE] = ",".join(ray.get_runtime_context().get_accelerator_ids()["GPU"])
         module, name = worker.split(":")
         with runtime.importing():
             made = getattr(importlib.import_module(module), name)
