@@ -20,7 +20,6 @@ import pandas as pd
 from scipy import stats
 
 VALIDATION = re.compile(r"val-core/(?!refblend/sanity/).+/acc/mean@1")
-LOWER_IS_BETTER = ("val_drawdown", "loss_spikes", "grad_spikes", "step_seconds")
 TOLERANCE = 2e-5
 MOST = 100_000
 """Rearrangements beyond which as many are drawn, here and by the package."""
@@ -48,6 +47,7 @@ def endpoints(metrics: pd.DataFrame) -> pd.DataFrame:
 def curve_endpoints(steps: np.ndarray, values: np.ndarray) -> dict[str, float]:
     """What the greedy validation accuracy over the steps says."""
     found = {"val_final": values[-1], "val_best": values.max(), "val_gain": values[-1] - values[0]}
+    found["val_drawdown"] = (np.maximum.accumulate(values) - values).max()
     found["val_auc"] = np.trapezoid(values, steps) / np.ptp(steps) if len(steps) > 1 else values[0]
     fine = np.linspace(steps[0], max(steps[0], steps[-1] / 3), 30_001)
     heights = np.interp(fine, steps, values)
@@ -141,7 +141,7 @@ def verdict(row: pd.Series, found: pd.Series) -> str:
         return "equivalent"
     if found.p_adjusted > row.alpha:
         return "undecided"
-    sign = -1 if row.endpoint.startswith(LOWER_IS_BETTER) else 1
+    sign = -1 if row.endpoint == "val_drawdown" else 1
     return "better" if sign * found.estimate > 0 else "worse"
 
 
@@ -149,6 +149,12 @@ def runs_of(grid: pd.DataFrame) -> dict[str, list]:
     """The (arm, seed) of each experiment."""
     parts = grid.groupby("experiment")
     return {name: list(zip(part.arm, part.seed, strict=True)) for name, part in parts}
+
+
+def recomputable(table: pd.DataFrame, values: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The verdicts of experiments whose endpoints are all known, and the other experiments."""
+    left_out = table.experiment[~table.endpoint.isin(values.columns)].unique()
+    return table[~table.experiment.isin(left_out)], list(left_out)
 
 
 def recomputed(table: pd.DataFrame, values: pd.DataFrame, runs: dict[str, list]) -> pd.DataFrame:
@@ -254,6 +260,12 @@ def main(folder: Path) -> int:
     metrics = pd.read_parquet(folder / "runs.parquet")
     values = endpoints(metrics.merge(finished, on=["arm", "seed"]))
     table = pd.read_csv(folder / "verdicts.csv", keep_default_na=False, na_values=[""])
+    table, left_out = recomputable(table, values)
+    for name in left_out:
+        print(f"{name}: left out, because it has contrasts by other measures than are recomputed")
+    if table.empty:
+        print(f"{folder}: no verdicts to recompute")
+        return 0
     runs = runs_of(pd.read_csv(folder / "grid.tsv", sep="\t"))
     found = recomputed(table, values, runs)
     problems = differences(table, found)

@@ -1,5 +1,6 @@
 """The independent recomputation agrees with the package, and finds what was changed."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,19 @@ def test_other_code_finds_the_same_numbers(results: Path) -> None:
     count = len(pd.read_csv(results / "verdicts.csv"))
     assert f"{count} verdicts" in done.stdout
     assert "0 differences" in done.stdout
+
+
+def test_what_it_cannot_recompute_is_left_out(results: Path, tmp_path: Path, capsys) -> None:
+    shutil.copytree(results, tmp_path, dirs_exist_ok=True)
+    table = pd.read_csv(results / "verdicts.csv")
+    (name, *_) = table.experiment
+    table.loc[0, "endpoint"] = "loss_spikes"
+    for rows, told in ((table, " 0 differences"), (table[:1], "no verdicts to recompute")):
+        rows.to_csv(tmp_path / "verdicts.csv", index=False)
+        assert recompute.main(tmp_path) == 0
+        said = capsys.readouterr().out
+        assert f"{name}: left out" in said
+        assert told in said
 
 
 def test_it_imports_nothing_of_the_package() -> None:
