@@ -24,10 +24,6 @@ def batches(draw, columns=3):
     return [draw(matrix) for _ in range(columns)], draw(hnp.arrays(np.bool_, shape))
 
 
-def tensors(*arrays):
-    return [torch.tensor(a) for a in arrays]
-
-
 def slow_agg(losses, mask, mode):
     rows = [[losses[b][t] for t in range(mask.shape[1]) if mask[b, t]] for b in range(len(mask))]
     rows = [row for row in rows if row]
@@ -54,7 +50,7 @@ def slow_policy_loss(old, new, advantage, low, high, c):
 @given(batches(1), MODES)
 def test_aggregation(case, mode):
     (losses,), mask = case
-    got = agg_loss(*tensors(losses, mask), mode)
+    got = agg_loss(torch.tensor(losses), torch.tensor(mask), mode)
     assert got.item() == pytest.approx(slow_agg(losses, mask, mode), abs=1e-9)
 
 
@@ -150,12 +146,10 @@ def test_micro_batches_add_up_to_the_whole(case, mode, parts, data):
         figures = torch.stack([*policy, *value, kl]).detach()
         return figures, leaf.grad
 
-    def full(rows):
-        return results(rows, **counts)
-
     everything = list(range(len(mask)))
     whole, whole_gradient = results(everything, loss_scale_factor=mask.shape[1])
-    split = [full([r for r in everything if places[r] == p]) for p in range(parts)]
+    shares = [[r for r in everything if places[r] == p] for p in range(parts)]
+    split = [results(rows, **counts) for rows in shares]
     torch.testing.assert_close(sum(s[0] for s in split), whole, atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(sum(s[1] for s in split), whole_gradient, atol=1e-9, rtol=1e-9)
 

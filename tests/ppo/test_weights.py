@@ -34,9 +34,7 @@ MAPS = [
 
 @given(ENTROPY, WEIGHT, TAU)
 def test_each_map_against_its_formula(entropy, top, tau):
-    e = entropy / tau
-    if e > 1:
-        e = 1.0
+    e = min(entropy / tau, 1.0)
     approx = pytest.approx
     assert w.entropy_to_weight_linear(entropy, top, tau) == approx(top * (1 - e), abs=1e-12)
     cosine = top * (1 + math.cos(math.pi * e)) / 2

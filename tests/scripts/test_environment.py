@@ -12,8 +12,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 
 

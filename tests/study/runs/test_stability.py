@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made_runs import grid_of, write_run
+from made_runs import grid_of, write_lines, write_run
 
 from refblend.study.runs.collect import collect
 from refblend.study.runs.measures import accuracy_by_step, stability
@@ -23,8 +23,7 @@ def edited(run: Path, changes: dict[int, dict[str, float | None]]) -> None:
     """Overwrite metrics of some steps of a run; None is a value that was not finite."""
     path = run / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    texts = [json.dumps(line | changes.get(line["step"], {})) + "\n" for line in lines]
-    path.write_text("".join(texts))
+    write_lines(path, [line | changes.get(line["step"], {}) for line in lines])
 
 
 def measured(root: Path) -> pd.Series:
@@ -58,6 +57,6 @@ def test_a_metric_that_begins_late_or_never_is_not_missing(tmp_path) -> None:
         line.pop("actor/grad_norm", None)
         if line["step"] < 6:  # the critic alone is trained at first
             line.pop("actor/pg_loss", None)
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(run / "metrics.jsonl", lines)
     row = measured(tmp_path)
     assert (row.loss_spikes, row.grad_spikes) == (0, 0)

@@ -1,6 +1,5 @@
 """Exact tests against scipy's permutation tests, and against counting by hand."""
 
-import itertools
 import math
 from fractions import Fraction
 from itertools import combinations, product
@@ -158,9 +157,7 @@ def test_incomplete_runs_are_refused() -> None:
 def test_holm_against_closed_testing(p_values: list[float]) -> None:
     """Holm is the closed test of Bonferroni: max over families I with i of |I|·min p."""
     m = len(p_values)
-    families = [
-        family for size in range(1, m + 1) for family in itertools.combinations(range(m), size)
-    ]
+    families = [family for size in range(1, m + 1) for family in combinations(range(m), size)]
     expected = [
         max(min(1, len(f) * min(p_values[j] for j in f)) for f in families if i in f)
         for i in range(m)
