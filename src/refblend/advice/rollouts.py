@@ -4,7 +4,8 @@ It reads files, and folders of files, from
 
 * refblend: ``rollouts/<step>.jsonl`` of a run, or the run's directory;
 * TRL: ``completions/*.parquet`` of ``GRPOConfig(log_completions=True)``;
-* verl: ``<step>.jsonl`` in ``trainer.rollout_data_dir``;
+* verl: ``<step>.jsonl`` in ``trainer.validation_data_dir``; with verl's earlier trainer, which logs
+  scores there, also in ``trainer.rollout_data_dir``;
 * anything else as jsonl, csv or parquet with these columns.
 
 A file's columns say which it is. Responses to one prompt in one step form a group. Of refblend's
