@@ -107,12 +107,12 @@ class Samples:
             return np.bincount(prompt, values, minlength=self.prompts).astype(np.float64)
 
         right = centred(self.truth[known])
-        taken = [centred(self._advantages(blend, norm_by_std)[known]) for blend in blends]
-        return PromptSums(
-            cross=np.stack([total(own * right) for own in taken]),
-            own=np.stack([total(own**2) for own in taken]),
-            truth=total(right**2),
-        )
+        cross, own = [], []
+        for blend in blends:  # one at a time: all advantages of a long run would take gigabytes
+            advantages = centred(self._advantages(blend, norm_by_std)[known])
+            cross.append(total(advantages * right))
+            own.append(total(advantages**2))
+        return PromptSums(np.stack(cross), np.stack(own), total(right**2))
 
     def _advantages(self, blend: Blend, norm_by_std: bool) -> Array:
         weight: Array = np.full(len(self.reward), blend.weight)
