@@ -11,6 +11,7 @@ from refblend.rollout.vllm_engine import VllmEngine
 from refblend.workers import groups, worker_set
 from refblend.workers.engine_workers import JudgeWorker, RolloutWorker
 from refblend.workers.restarts import RestartBudget, WorkerDiedError
+from refblend.workers.roles import ROLLOUT
 from refblend.workers.types import Sequences
 from refblend.workers.worker_set import WorkerSet
 
@@ -137,6 +138,35 @@ def test_one_works_at_a_time_and_weights_wake_before_the_cache(tiny_config, no_r
         *waking,
     ]
     assert workers.asleep == {"judge"}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "pool", "together"),
+    [(2, "global_pool", True), (1, "global_pool", False), (2, "judge_pool", False)],
+)
+def test_engines_that_cannot_share_a_gpu_start_together(
+    tiny_config, monkeypatch, ranks, pool, together
+):
+    record: list[str] = []
+
+    class Engine(Recorder):
+        def __init__(self, role: Any, config: Any, places: Any, *more: Any) -> None:
+            super().__init__(role.name, record=record)
+            record.append("launch")
+
+        def ready(self) -> None:
+            record.append("ready")
+
+    monkeypatch.setattr(worker_set, "WorkerGroup", Engine)
+    fsdp, rollout = "actor_rollout_ref.actor.fsdp_config", "actor_rollout_ref.rollout"
+    more = [f"{fsdp}.world_size={ranks}", f"{fsdp}.num_gpus_per_worker=0.6"]
+    more += [f"{rollout}.num_engines=2", f"{rollout}.num_gpus=0.2", f"{SCORING}.num_gpus=0.2"]
+    workers = no_workers(tiny_config(*SHARED, *more, f"{SCORING}.resource_pool={pool}"))
+    workers.pools = cast("Any", SimpleNamespace(places=print))
+    workers._launch(ROLLOUT, 1)
+    one = ["launch", "ready", "rollout sleep"]
+    assert record == ([word for word in one for _ in range(2)] if together else one * 2)
+    assert workers.asleep == {"rollout"}
 
 
 def test_nobody_sleeps_on_the_cpu_or_on_a_device_of_its_own(tiny_config, no_ray):

@@ -63,6 +63,13 @@ def on_devices(processes: Sequence[Any]) -> list[list[Any]]:
     return devices
 
 
+def apart(processes: Sequence[Process], role: str) -> bool:
+    """Whether no two processes of a role can share a GPU: in one pool, Ray keeps devices apart."""
+    devices = on_devices(processes)
+    places = {(process.pool, process.node) for device in devices for process in device}
+    return len(places) == 1 and all([p.role for p in d].count(role) <= 1 for d in devices)
+
+
 def totals(processes: Sequence[Process]) -> tuple[float, int]:
     """CPU slots and GPUs of all processes together; no share lies on two GPUs."""
     gpus = sum(max(1, int(device[0].gpus)) for device in on_devices(processes))

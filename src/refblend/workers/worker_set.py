@@ -13,6 +13,7 @@ from refblend.scoring.judge import CallStats
 from refblend.scoring.result import JudgeResult
 from refblend.workers.batching import plan_micro_batches, plan_updates
 from refblend.workers.groups import Future, SplitCall, WorkerGroup, share, split
+from refblend.workers.placement import apart, processes_of
 from refblend.workers.pools import ResourcePools
 from refblend.workers.restarts import Fail, RestartBudget, WorkerTimeoutError
 from refblend.workers.roles import ACTOR, JUDGE, REFERENCE, ROLES, ROLLOUT, Role, roles_of
@@ -78,16 +79,23 @@ class WorkerSet:
             account = None if role.learns else self.account
             groups.append(WorkerGroup(role, config, places, [total_steps], account))
             return
+        settled, together = 0, apart(processes_of(config), role.name)
         for number in range(count):
             name = f"{role.name} engine {number + 1} of {count}: " if count > 1 else ""
             places = partial(self.pools.places, role.name, number)
             account = partial(self.account, name=name)
             groups.append(WorkerGroup(role, config, places, (), account, self._restore_engine))
-            if role.shares_gpu(config):
-                groups[-1].ready()
-            if role.sleeps(config):  # before the next one looks for free memory
-                groups[-1].call("sleep").results()
-                self.asleep.add(role.name)
+            if role.shares_gpu(config) and (number + 1 == count or not together):
+                self._settle(role, groups[settled:])
+                settled = number + 1
+
+    def _settle(self, role: Role, engines: Sequence[WorkerGroup]) -> None:
+        """Wait until engines are up, and have given back the memory that others will need."""
+        for engine in engines:
+            engine.ready()
+        if role.sleeps(self.config):
+            _wait_all([engine.call("sleep") for engine in engines])
+            self.asleep.add(role.name)
 
     def begin_run(
         self, config: RefblendConfig, budget: RestartBudget, notify: Callable[[str], None]
