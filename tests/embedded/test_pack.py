@@ -23,8 +23,8 @@ def models(tmp_path) -> Path:
         (folder / name).mkdir(parents=True)
         (folder / name / "weights").write_bytes(name.encode())
         os.utime(folder / name / "weights", (1, 1))
-    (folder / "quality").mkdir()
-    (folder / "quality" / "actor.json").write_text("{}")
+        if name not in ("tokenizer", "judge_pairs"):
+            (folder / name / "training.json").write_text("{}")
     return folder
 
 
@@ -39,13 +39,15 @@ def test_models_travel_and_count_as_new(tmp_path, models, recipe) -> None:
     path, pack, there = tmp_path / "recipe.yaml", tmp_path / "m.tar.xz", tmp_path / "there"
     path.write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
     (there / "actor").mkdir(parents=True)
+    (there / "actor" / "training.json").touch()
     (there / "actor" / "left_over").touch()
+    (models / "quality").mkdir()
     cli = CliRunner()
     done = cli.invoke(app, ["models", "pack", str(pack), str(models), "--recipe", str(path)])
     assert done.exit_code == 0, done.output
     done = cli.invoke(app, ["models", "unpack", str(pack), str(there), "--recipe", str(path)])
     assert done.exit_code == 0, done.output
-    wanted = {f"{name}/weights": name.encode() for name in PARTS}
+    wanted = content(models)
     assert content(there) == wanted
     # Snakemake must not take them for older than the recipe.
     assert all((there / name).stat().st_mtime >= path.stat().st_mtime for name in wanted)
@@ -61,12 +63,21 @@ def test_models_of_another_recipe_are_refused(tmp_path, models, recipe) -> None:
     measured = changed(recipe, evaluation={"problems": 5})
     record = unpack_models(pack, measured, there)
     assert set(record["numerics"]) == set(PURPOSES)
-    (models / "actor" / "training.json").write_text("{}")
+
+
+def test_files_of_the_users_own_are_refused(tmp_path, models, recipe) -> None:
+    pack, there = tmp_path / "m.tar.xz", tmp_path / "there"
     pack_models(models, recipe, pack)
-    (there / "actor" / "mine").touch()
-    with pytest.raises(ModelError, match="actor holds other files"):
+    for name in ("actor/mine", "tokenizer/weights", "judge_pairs/mine"):
+        mine = there / name
+        mine.parent.mkdir(parents=True)
+        mine.write_text("mine")
+        with pytest.raises(ModelError, match=f"{mine.parent} holds other files"):
+            unpack_models(pack, recipe, there)
+        assert content(there) == {name: b"mine"}
+        mine.unlink()
+    for _ in range(2):
         unpack_models(pack, recipe, there)
-    assert (there / "actor" / "mine").exists()
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,14 @@ from refblend.data.gsm8k import INSTRUCTION
 from refblend.data.schema import PromptRow
 from refblend.embedded import prepare
 from refblend.embedded.actor import taught, train_actor
+from refblend.embedded.actor_quality import measure_actor
 from refblend.embedded.architecture import build_model, fingerprint_of, load_model, save_model
 from refblend.embedded.judge_data import build_pairs
 from refblend.embedded.judge_format import label_of
 from refblend.embedded.prepare import sum_problem, sum_rows
 from refblend.embedded.recipe import EmbeddedConfig, PhaseRecipe
 from refblend.embedded.sft import train
+from refblend.errors import DataError
 
 
 class FakeGym:
@@ -77,6 +79,12 @@ def test_a_sum_is_a_problem_with_worked_steps(expression, answer, solution) -> N
     assert label_of(problem, solution) == 1.0
     assert label_of(problem, f"#### {answer}") == 0.7
     assert label_of(problem, solution.replace(f"#### {answer}", "#### 55")) == 0.35
+
+
+@pytest.mark.parametrize("answer", ["1,200", "3.5", r"\frac{1}{2}"])
+def test_no_actor_is_measured_where_gold_answers_count_as_wrong(answer) -> None:
+    with pytest.raises(DataError, match="index 0 of reasoning_gym/chain_sum"):
+        measure_actor(None, None, [row("4 - 1", answer)], 1, 1, 0)
 
 
 @pytest.mark.usefixtures("gym")

@@ -13,6 +13,7 @@ from refblend.data.schema import PromptRow
 from refblend.data.tokenizer import encode_chat
 from refblend.embedded.generation import Output, generate
 from refblend.embedded.judge_format import stated_answer
+from refblend.errors import DataError
 from refblend.progress import step_progress
 from refblend.seeding import derive_seed
 
@@ -28,8 +29,16 @@ def measure_actor(
     """Answer each row greedily and ``samples`` times at temperature 1.
 
     The measurements by name: shares in [0, 1], entropy in nats, lengths in tokens. ``mixed_groups``
-    is the share of problems from which a group-relative advantage can learn.
+    is the share of problems from which a group-relative advantage can learn. Answers are compared
+    as text: DataError for a row whose gold answer would not count.
     """
+    for row in rows:
+        if stated_answer(row.solution or f"#### {row.ground_truth}") != row.ground_truth:
+            raise DataError(
+                f"the row with index {row.index} of {row.data_source} has no whole number after "
+                "#### as its gold answer, and this command reads no other ones",
+                "Give data of ours. `refblend evaluate` tests runs on any data, by their reward.",
+            )
     prompts = [encode_chat(tokenizer, row.messages) for row in rows]
     many = [prompt for prompt in prompts for _ in range(samples)]
     limits = tokenizer.eos_token_id, max_new_tokens

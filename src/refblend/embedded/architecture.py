@@ -70,7 +70,7 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 def check_place(path: Path) -> None:
     """Refuse (ModelError) to replace a directory that is not a model of ours."""
     if path.is_dir() and any(path.iterdir()) and not (path / "training.json").is_file():
-        raise ModelError(f"{path} holds other files", "Name a new directory for the model.")
+        raise ModelError(f"{path} holds other files", "Move them away, or name a new directory.")
 
 
 def save_model(

@@ -5,7 +5,6 @@ habit with high entropy: terse answers, and rambling ones whose steps are mostly
 reinforcement learning has something to improve, and entropy can fall as accuracy rises.
 """
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from refblend.data.schema import ROLES
 from refblend.data.tokenizer import train_tokenizer
 from refblend.embedded import phrases
 from refblend.embedded.judge_format import render_verdict
-from refblend.embedded.problems import Problem, Step, iterate_problems, render_solution
+from refblend.embedded.problems import APPLIED, Problem, Step, iterate_problems, render_solution
 from refblend.embedded.recipe import ActorRecipe, EmbeddedConfig, TokenizerRecipe
 from refblend.scoring.prompts import scoring_prompt
 from refblend.scoring.templates import PromptForm, ScoringTemplates
 from refblend.seeding import derive_generator
-
-_APPLIED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 
 
 def corrupt_steps(
@@ -34,14 +31,13 @@ def corrupt_steps(
     value = steps[0].left
     signed = any(step.result < 0 for step in steps)
     for step in steps:
-        right = step.right
-        result = _APPLIED[step.op](value, right)
+        result = APPLIED[step.op](value, step.right)
         if not signed:
             result = max(result, 0)
         if rng.random() < probability:
             offset = int(rng.integers(1, 4)) * (1 if rng.random() < 0.5 else -1)
             result = result + offset if signed or result + offset >= 0 else result + abs(offset)
-        chain.append(Step(value, step.op, right, result))
+        chain.append(Step(value, step.op, step.right, result))
         value = result
     return chain
 

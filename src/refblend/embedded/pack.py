@@ -4,6 +4,7 @@ Models trained anew are the same only on a processor of the same kind, and runs 
 they started from the same ones. A record in the file says what they were made from.
 """
 
+import filecmp
 import io
 import json
 import shutil
@@ -51,7 +52,7 @@ def pack_models(folder: Path, recipe: EmbeddedConfig, target: Path) -> None:
 def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[str, Any]:
     """Put packed models into ``folder`` in place of those that are there; returns their record.
 
-    ModelError, and nothing is unpacked, if the file is no pack, or of another recipe.
+    ModelError, before anything is unpacked: no pack of this recipe, or other files in the way.
     """
     from refblend.embedded.architecture import check_place
 
@@ -69,8 +70,10 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
         if absent:
             raise MalformedError(f"it lacks {', '.join(absent)}")
         for name in PARTS:
-            if (staged / name / "training.json").is_file():
-                check_place(folder / name)
+            if (folder / name).is_dir():
+                found = filecmp.dircmp(folder / name, staged / name)
+                if set(found.left_list) - set(found.same_files):
+                    check_place(folder / name)
         for name in PARTS:
             shutil.rmtree(folder / name, ignore_errors=True)
             (staged / name).rename(folder / name)

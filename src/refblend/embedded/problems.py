@@ -5,6 +5,7 @@ function of the seed. Its *key* consists of its templates and numbers, and a has
 split it belongs to: no key can be in two splits, whatever the seeds and sizes.
 """
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +20,7 @@ from refblend.seeding import derive_generator, derive_seed
 Split = Literal["train", "validation", "test", "sanity"]
 _SPLIT_BOUNDS: dict[Split, int] = {"train": 70, "validation": 80, "test": 95, "sanity": 100}
 SPLITS = tuple(_SPLIT_BOUNDS)
+APPLIED = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 _GIVE_UP_AFTER = 2000  # draws in a row without a new problem
 
 
@@ -117,8 +119,7 @@ def _draw_step(rng: np.random.Generator, value: int, level: Difficulty) -> Step 
         return None
     op, numbers = choices[int(rng.integers(len(choices)))]
     right = numbers[int(rng.integers(len(numbers)))]
-    result = {"+": value + right, "-": value - right, "*": value * right, "/": value // right}[op]
-    return Step(value, op, right, result)
+    return Step(value, op, right, APPLIED[op](value, right))
 
 
 def draw_problem(rng: np.random.Generator, level: Difficulty = EASY, long: bool = False) -> Problem:
