@@ -70,8 +70,8 @@ def load_function_of_file(path: str, name: str, key: str) -> Callable[..., Any]:
     return _function_of(sys.modules[module_name], name, key)
 
 
-def user_files(config: RefblendConfig) -> list[Path]:
-    """Files of the functions and classes that a run calls, if they are the user's.
+def user_files(config: RefblendConfig, reward_only: bool = False) -> list[Path]:
+    """Files of the functions and classes that a run, or its reward, calls, if they are the user's.
 
     Those of ours have a version in ``numerics.json``.
     """
@@ -85,7 +85,7 @@ def user_files(config: RefblendConfig) -> list[Path]:
     modules = [
         import_module(name.removeprefix("pkg://").partition(":")[0], f"{key}={name!r}")
         for key, name in named
-        if ":" in name
+        if ":" in name and (key.startswith("reward.") or not reward_only)
     ]
     files = [module.__file__ for module in modules]  # None: a module without one
     if reward.path and ":" not in reward.path:

@@ -21,8 +21,8 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,18 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
+_WHOLE: dict[Path, dict[Path, tuple[int, int]]] = {}
+"""The stamps of checkpoints that this process has written, or read and found whole."""
+
+
 def find_damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint directory, in one phrase; None if it is complete."""
+    """What is wrong with a checkpoint directory, in one phrase; None if it is complete.
+
+    Large files, which take minutes, are read only once while nobody touches them.
+    """
+    stamps = _stamps(path)
+    if _WHOLE.get(path) == stamps:
+        return None
     try:
         manifest = read_object(_plain(path / MANIFEST_NAME))
         files, step = manifest["files"], manifest["step"]
@@ -74,7 +84,10 @@ def find_damage(path: Path) -> str | None:
         return f"{Path(error.filename or path).name} cannot be read ({error.strerror})"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"{MANIFEST_NAME} is not a manifest"
-    return None if STATE_NAME in files else f"{STATE_NAME} is missing"
+    if STATE_NAME not in files:
+        return f"{STATE_NAME} is missing"
+    _WHOLE[path] = stamps
+    return None
 
 
 def _entries(root: Path) -> set[str]:
@@ -83,11 +96,8 @@ def _entries(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in held} - {MANIFEST_NAME}
 
 
-Stamps = dict[Path, tuple[int, int]]
-"""Size in bytes and time of the last change in ns of each file and folder."""
-
-
-def _stamps(root: Path) -> Stamps:
+def _stamps(root: Path) -> dict[Path, tuple[int, int]]:
+    """Size in bytes and time of the last change in ns of each file and folder."""
     found = {path: path.lstat() for path in root.rglob("*")}
     return {path: (each.st_size, each.st_mtime_ns) for path, each in found.items()}
 
@@ -159,8 +169,6 @@ class CheckpointManager:
     """Number of newest checkpoints to keep."""
     keep_best: bool = True
     """Keep also the checkpoint with the highest metric, of equal ones the earliest."""
-    _whole: dict[Path, Stamps] = field(default_factory=dict, compare=False, repr=False)
-    """Checkpoints that were written here, or that :meth:`best` has read and found whole."""
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint directory, complete or not, ascending."""
@@ -195,7 +203,7 @@ class CheckpointManager:
                     raise ValueError("write_state was not called for the staged checkpoint")
                 write_manifest(staged, step)
                 self._publish(staged, step)
-                self._whole[self.path(step)] = _stamps(self.path(step))  # hashed just now
+                _WHOLE[self.path(step)] = _stamps(self.path(step))  # hashed just now
                 write_text(self.root / LATEST_NAME, f"{step}\n")
                 fsync(self.root)
                 self._prune(step)
@@ -211,7 +219,7 @@ class CheckpointManager:
     def latest_valid(self) -> CheckpointRef | None:
         """The newest checkpoint whose files all match its manifest; damaged ones give a warning."""
         self.clean()
-        return self._first_whole(reversed(self.steps()), "is ignored", find_damage)
+        return self._first_whole(reversed(self.steps()), "is ignored")
 
     def load_state(self, ref: CheckpointRef) -> dict[str, Any]:
         """The state that was given to :func:`write_state`."""
@@ -230,24 +238,12 @@ class CheckpointManager:
         metrics = {step: self._metric(step) for step in self.steps()}
         known = [(-metric, step) for step, metric in metrics.items() if metric is not None]
         steps = (step for _, step in sorted(known))
-        return self._first_whole(steps, "cannot be the best", self._new_damage)
+        return self._first_whole(steps, "cannot be the best")
 
-    def _new_damage(self, path: Path) -> str | None:
-        """:func:`find_damage`, which reads large files only once while nobody touches them."""
-        stamps = _stamps(path)
-        if self._whole.get(path) == stamps:
-            return None
-        damage = find_damage(path)
-        if damage is None:
-            self._whole[path] = stamps
-        return damage
-
-    def _first_whole(
-        self, steps: Iterable[int], complaint: str, damage_of: Callable[[Path], str | None]
-    ) -> CheckpointRef | None:
+    def _first_whole(self, steps: Iterable[int], complaint: str) -> CheckpointRef | None:
         """The first checkpoint that is whole; a warning with the complaint for each before it."""
         for step in steps:
-            damage = damage_of(self.path(step))
+            damage = find_damage(self.path(step))
             if damage is None:
                 return CheckpointRef(step, self.path(step))
             logger.warning("checkpoint %s %s: %s", self.path(step), complaint, damage)
@@ -298,7 +294,6 @@ class CheckpointManager:
 
     def _remove(self, step: int) -> None:
         """Remove a checkpoint; renamed first, so that a kill leaves no partial one."""
-        self._whole.pop(self.path(step), None)
         shutil.rmtree(self.path(step).rename(self._temporary(step)), ignore_errors=True)
 
     def _metric(self, step: int) -> float | None:

@@ -11,18 +11,8 @@ from refblend.data.schema import read_rows
 from refblend.data.tokenizer import encode_chat, load_tokenizer
 from refblend.errors import StudyError
 from refblend.files import read_object, write_json
-from refblend.study.runs.evaluate import evaluate_runs, final_checkpoint
+from refblend.study.runs.evaluate import evaluate_runs
 from refblend.trainer.checkpoint import CheckpointManager, write_state
-
-
-def test_the_last_checkpoint_is_evaluated(tmp_path) -> None:
-    checkpoints = CheckpointManager(tmp_path / "checkpoints")
-    for step in (9, 10):
-        with checkpoints.staging(step) as staged:
-            write_state(staged, {})
-    (checkpoints.root / "global_step_11").mkdir()
-    last = final_checkpoint(tmp_path)
-    assert (last.step, last.path) == (10, tmp_path / "checkpoints" / "global_step_10")
 
 
 def test_a_failed_run_has_no_numbers(tmp_path) -> None:
@@ -122,6 +112,10 @@ def test_accuracy_is_that_of_the_runs_reward(tmp_path, make_run, tiny_model_dir,
             assert report[f"greedy_steps_{steps}"] == sum(hits) / len(hits)
     assert sum(name.startswith("greedy_steps_") for name in report) == len(right.keys() - {0})
     assert 0 <= report["truncated"] <= 1
+    reward.write_text(f"{reward.read_text()}# edited\n")
+    write_json(run / "test.json", report | {"greedy": 0.123})
+    again = dict(evaluate_runs([run], tiny_data_dir / "test.parquet"))[run]
+    assert again["greedy"] == report["greedy"], "it is tested again"
 
 
 def test_runs_of_different_models_are_refused(make_run, tiny_model_dir, tiny_data_dir) -> None:

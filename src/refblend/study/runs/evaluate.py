@@ -16,6 +16,7 @@ from refblend.data.schema import read_rows
 from refblend.data.tokenizer import decode_response, load_tokenizer
 from refblend.errors import ConfigError, StudyError
 from refblend.files import read_record, sha256_file
+from refblend.lookup import user_files
 from refblend.numerics import versions
 from refblend.rewards.rule import RuleReward, reward_purposes
 from refblend.rollout.base import RolloutEngine
@@ -27,16 +28,6 @@ from refblend.trainer.validation import ValidationSet, validation_requests
 
 SEED = 0
 """Of the sampled answers: the same for every run, so that runs differ by their weights only."""
-
-
-def final_checkpoint(run: Path) -> CheckpointRef:
-    """The run's last complete checkpoint; StudyError if it has none."""
-    last = CheckpointManager(run / "checkpoints").latest_valid()
-    if last is None:
-        raise StudyError(
-            f"{run}: no checkpoint to evaluate", "Set trainer.save_freq to -1 or more."
-        )
-    return last
 
 
 def evaluate_runs(
@@ -63,10 +54,14 @@ def evaluate_runs(
             if status != "finished":
                 remedy = "Finish it with the same command as before."
                 raise StudyError(f"{run} has not finished", remedy)
-            if (report := _earlier(run, data)) is not None:
+            last = CheckpointManager(run / "checkpoints").latest_valid()
+            if (report := _earlier(run, data, last)) is not None:
                 yield run, report
                 continue
-            config, last = _config(run), final_checkpoint(run)
+            if last is None:
+                remedy = "Set trainer.save_freq to -1 or more."
+                raise StudyError(f"{run}: no checkpoint to evaluate", remedy)
+            config = _config(run)
             if engine is None:
                 prompts = load_prompt_dataset(data, load_tokenizer(last.actor), sys.maxsize)
                 needed = max(map(len, prompts.prompt_ids)) + config.data.max_response_length
@@ -86,19 +81,19 @@ def evaluate_runs(
 
 
 def _measured(run: Path, step: int, data: str | Path) -> dict[str, Any]:
-    """What a report is of: the run, the data and the versions of the numbers."""
-    sources = {row.data_source for row in read_rows(data)}
-    rewards = reward_purposes(_config(run).reward, sources)
-    numerics = versions("test", *rewards)
-    return bound_to(run, step) | {"data": sha256_file(data), "numerics": numerics}
+    """What a report is of: the run, the data, the versions of the numbers, the user's reward."""
+    config, sources = _config(run), {row.data_source for row in read_rows(data)}
+    numerics = versions("test", *reward_purposes(config.reward, sources))
+    own = [sha256_file(file) for file in user_files(config, reward_only=True)]
+    found = bound_to(run, step) | {"data": sha256_file(data), "numerics": numerics}
+    return found | ({"reward": own} if own else {})
 
 
-def _earlier(run: Path, data: str | Path) -> dict[str, Any] | None:
+def _earlier(run: Path, data: str | Path, last: CheckpointRef | None) -> dict[str, Any] | None:
     """The run's report, if it is of what would be measured now."""
     path = run / TEST_NAME
     if not path.exists():
         return None
-    last = CheckpointManager(run / "checkpoints").latest_valid()
     step = int(read_metrics(run / "metrics.jsonl")["step"].max()) if last is None else last.step
     report = _record(path)
     return report if report.get("of") == _measured(run, step, data) else None
