@@ -305,6 +305,13 @@ def test_bad_experiments_are_refused(params, wrong, said) -> None:
         load_experiment(params / "study" / "A.yaml")
 
 
+@pytest.mark.parametrize("name", ["m1", "scoring", "series"])
+def test_an_experiment_with_the_name_of_a_report_is_refused(params, name) -> None:
+    write_experiment(params, name, {"off": OFF})
+    with pytest.raises(StudyError, match=rf"{name}\.yaml: a report or a series has this name"):
+        load_experiment(params / "study" / f"{name}.yaml")
+
+
 @pytest.mark.parametrize("wrong", ["gpus: 1", "gpu: two", "gpu: 0", "gpu: -1"])
 def test_a_bad_limit_of_seeds_is_refused(params, wrong) -> None:
     write_experiment(params, "A", arms={"off": OFF, "weak": WEAK})

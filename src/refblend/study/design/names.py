@@ -9,6 +9,9 @@ GRID_OF: dict[Scale, Scale] = {"gpu7b": "gpu"}
 """Scales that run the arms and seeds of another one, but for its experiments on resources."""
 Reported = Literal["m1", "m2", "m3", "r"]
 MILESTONES: tuple[str, ...] = get_args(Reported)
+SCORING = "scoring"
+REPORTS = (SCORING, *MILESTONES)
+"""The reports of a whole scale."""
 SERIES = "series"
 """Experiments whose runs are still being made, block by block: declared, in no report yet."""
 Milestone = Literal[Reported, "series"]

@@ -14,7 +14,7 @@ from refblend.config.loading import checked, read_yaml
 from refblend.documents import flatten
 from refblend.errors import ConfigError, StudyError
 from refblend.study.design.measures import MEASURES, ORDERED, PHYSICAL
-from refblend.study.design.names import GRID_OF, Milestone, Scale
+from refblend.study.design.names import GRID_OF, REPORTS, SERIES, Milestone, Scale
 
 Value = TypeVar("Value")
 ArmName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
@@ -308,6 +308,8 @@ def load_experiment(path: str | Path) -> ExperimentSpec:
     if not path.exists():
         known = ", ".join(sorted(each.stem for each in path.parent.glob("*.yaml"))) or "none"
         raise StudyError(f"{path}: no such experiment", f"The names here are: {known}.")
+    if path.stem in {*REPORTS, SERIES}:
+        raise StudyError(f"{path}: a report or a series has this name", "Rename the file.")
     limits, values = path.parents[1] / "seeds.yaml", read_yaml(path)
     try:
         spec = checked(ExperimentSpec, values, f"{path}: ")

@@ -19,7 +19,7 @@ from refblend.errors import StudyError
 from refblend.files import write_text
 from refblend.study.design.arms import resolve_arms
 from refblend.study.design.grid import read_grid
-from refblend.study.design.names import MILESTONES
+from refblend.study.design.names import MILESTONES, REPORTS, SCORING
 from refblend.study.design.spec import ExperimentSpec, experiments_of, load_experiments
 from refblend.study.recommend import overlay, recommendations
 from refblend.study.report import figures, figures_runs, scoring, style
@@ -34,9 +34,6 @@ from refblend.study.runs.collect import RUN, Collected, read_collected, refuse_m
 from refblend.study.runs.incidents import incident_totals
 from refblend.study.runs.measures import run_measures
 
-SCORING = "scoring"
-REPORTS = (SCORING, *MILESTONES)
-"""The reports of a whole scale."""
 Draw = Callable[[], style.Drawn]
 WEIGHT = (figures_runs.weight_steps, figures_runs.weight_entropy, figures_runs.correlation)
 """How the weight behaves, of experiments that lead."""
