@@ -1,6 +1,7 @@
 # The grid and every number of its runs, kept with the results, so that reports can be made anew
 # without any run, and every declared contrast as better, worse, equivalent or undecided. `update`: a job
-# that fails keeps the files that are there.
+# that fails keeps the files that are there. Snakemake restores them as new ones, so that only the
+# marker, which it deletes, tells the next call to try again.
 rule archive:
     input:
         lambda wildcards: [
@@ -14,6 +15,7 @@ rule archive:
             f"params/study/{name}.yaml" for name in experiments(wildcards.scale)
         ],
     output:
+        touch("runs/{scale}/_collected/archive.made"),
         update("results/{scale}/grid.tsv"),
         update("results/{scale}/runs.csv"),
         update("results/{scale}/runs.parquet"),

@@ -153,5 +153,5 @@ def study_targets(scale):
     """All milestones of a scale, and its archive."""
     return sum(
         (milestone_targets(name, scale) for name in reported_milestones(scale)),
-        study_jobs.archive_files(scale),
+        [*study_jobs.archive_files(scale), f"runs/{scale}/_collected/archive.made"],
     )
