@@ -32,7 +32,8 @@ def tokenizer(folder: Path) -> None:
 
 
 def model(folder: Path, *, judge: bool = False) -> None:
-    write(folder / "config.json")
+    for name in ("config.json", "training.json"):
+        write(folder / name)
     write(folder / "model.safetensors", folder.name)
     if judge:
         write(folder / "scoring_templates.yaml")

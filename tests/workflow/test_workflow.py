@@ -183,10 +183,16 @@ def test_files_of_another_scale_than_the_configured_one_can_be_named(project: Pa
     assert (counts["archive"], counts["grid"], counts["collect"]) == (1, 1, 4)
 
 
-def test_what_is_no_job_and_what_is_no_study_are_refused(project: Path) -> None:
+def test_no_job_a_users_own_model_and_no_study_are_refused(project: Path) -> None:
     done = snakemake(project, "runs/cpu/linear/2-1.trained.json", "-n")
     assert done.returncode != 0
     assert "2-1 names no job of arm linear. Ask for 1-2." in done.stdout + done.stderr
+    mine = project / "models" / "cpu" / "actor" / "model.safetensors"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    done = snakemake(project, "m1", "-n")
+    assert "models/cpu/actor holds other files" in done.stdout + done.stderr
+    mine.unlink()
     for path in (project / "params" / "study").iterdir():
         path.unlink()
     done = snakemake(project, "m1", "-n")
@@ -350,7 +356,8 @@ def test_hostile_overrides_reach_the_trainer_as_text_and_no_shell(hostile: Path)
     stand_in = f"""() {{ printf '%s\\0' "$@" >> '{record}'; echo >> '{record}'; }}"""
     inputs = [f"data/smoke/{name}.parquet" for name in ("train", "validation", "test", "sanity")]
     for name in ("actor", "judge_medium"):
-        inputs += [f"models/smoke/{name}/{file}" for file in ("config.json", "model.safetensors")]
+        files = ("config.json", "model.safetensors", "training.json")
+        inputs += [f"models/smoke/{name}/{file}" for file in files]
     for path in (hostile / name for name in inputs):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

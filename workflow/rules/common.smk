@@ -9,6 +9,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from refblend.data.splits import SPLITS
+from refblend.embedded.pack import MODELS, check_place
 from refblend.embedded.recipe import STRENGTHS, load_recipe
 from refblend.errors import RefblendError
 from refblend.lifecycle.supervision import SUPERVISOR, supervisor_value
@@ -64,6 +65,8 @@ try:
     config.update(study_workflow.workflow_config(config))
     SPECS = load_experiments()
     jobs(config["scale"]).grid  # noqa: B018 - derived here, and all arms checked
+    for name in MODELS if config["scale"] in EMBEDDED else ():
+        check_place(Path("models", config["scale"], name))  # Snakemake would delete it
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
 # Part of the package, which lies in src only in a clone.

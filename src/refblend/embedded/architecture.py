@@ -16,6 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from refblend.data.tokenizer import train_tokenizer
+from refblend.embedded.pack import check_place
 from refblend.embedded.recipe import ArchitectureRecipe, EmbeddedConfig
 from refblend.errors import ModelError, first_line
 from refblend.files import sha256_file
@@ -65,12 +66,6 @@ def load_model(path: str | os.PathLike[str]) -> Any:
             f"{path} cannot be loaded ({first_line(error)})",
             "Give a complete model directory in Hugging Face format.",
         ) from error
-
-
-def check_place(path: Path) -> None:
-    """Refuse (ModelError) to replace a directory that is not a model of ours."""
-    if path.is_dir() and any(path.iterdir()) and not (path / "training.json").is_file():
-        raise ModelError(f"{path} holds other files", "Move them away, or name a new directory.")
 
 
 def save_model(

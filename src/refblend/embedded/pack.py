@@ -21,13 +21,8 @@ from refblend.files import OPTIMIZER_FILE, atomic_path, read_object, unpacked
 from refblend.numerics import versions
 from refblend.provenance import circumstances
 
-PARTS = (
-    "tokenizer",
-    "actor",
-    "actor_clean",
-    "judge_pairs",
-    *(f"judge_{strength}" for strength in STRENGTHS),
-)
+MODELS = ("actor", "actor_clean", *(f"judge_{strength}" for strength in STRENGTHS))
+PARTS = ("tokenizer", "judge_pairs", *MODELS)
 """Folders of ``models/<scale>`` that are packed; measurements of the models are made where it is
 unpacked."""
 PURPOSES = ("tokenizer", "actor.train", "judge.pairs", "judge.prompt", "judge.train")
@@ -54,8 +49,6 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
 
     ModelError, before anything is unpacked: no pack of this recipe, or other files in the way.
     """
-    from refblend.embedded.architecture import check_place
-
     with unpacked(source, folder, "refblend models pack", ModelError, _as_new) as staged:
         if not (staged / RECORD_NAME).is_file():
             raise ModelError(
@@ -78,6 +71,12 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
             shutil.rmtree(folder / name, ignore_errors=True)
             (staged / name).rename(folder / name)
     return record
+
+
+def check_place(path: Path) -> None:
+    """Refuse (ModelError) to replace a directory that is not a model of ours."""
+    if path.is_dir() and any(path.iterdir()) and not (path / "training.json").is_file():
+        raise ModelError(f"{path} holds other files", "Move them away, or name a new directory.")
 
 
 def _without_optimizer(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
