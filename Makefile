@@ -38,7 +38,7 @@ demo: env pretrained reasoning-gym ## four to ten minutes, 11 GiB of memory: a f
 		--config min_terms=2 --config max_terms=2 --config min_digits=1 --config max_digits=2
 	$(BIN)/refblend train --config params/ppo.yaml --config params/demo.yaml \
 		trainer.total_training_steps=$(DEMO_STEPS)
-	$(BIN)/python scripts/demo_page.py runs/demo --out runs/demo.html
+	$(BIN)/refblend show runs/demo --html runs/demo.html
 	@echo "runs/demo/checkpoints holds $$(du -sh runs/demo/checkpoints | cut -f1), to go on from or to chat with; delete it at will."
 
 ##@ Study

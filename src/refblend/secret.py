@@ -52,14 +52,9 @@ def _values() -> tuple[str, ...]:
             value
             for name, raw in os.environ.items()
             if len(value := raw.strip()) >= (MIN_LENGTH if name in _named else _MIN_UNNAMED)
-            and (name in _named or _says_so(name))
+            and (name in _named or _SECRET_NAME.search(name))
         )
     )
-
-
-@functools.cache
-def _says_so(name: str) -> bool:
-    return _SECRET_NAME.search(name) is not None
 
 
 @functools.lru_cache(maxsize=8)

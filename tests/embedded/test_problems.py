@@ -4,13 +4,7 @@ import re
 import pytest
 
 from refblend.embedded import phrases
-from refblend.embedded.problems import (
-    EASY,
-    SPLITS,
-    Difficulty,
-    draw_problem,
-    generate_problems,
-)
+from refblend.embedded.problems import EASY, SPLITS, Difficulty, draw_problem, generate_problems
 from refblend.errors import DataError
 from refblend.seeding import derive_generator
 

@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from refblend.ppo.losses import (
-    LOSS_AGG_MODES,
-    agg_loss,
-    compute_policy_loss,
-    compute_value_loss,
-)
+from refblend.ppo.losses import LOSS_AGG_MODES, agg_loss, compute_policy_loss, compute_value_loss
 
 MODES = st.sampled_from(LOSS_AGG_MODES)
 

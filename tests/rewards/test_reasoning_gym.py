@@ -10,12 +10,7 @@ from environments import needs_reasoning_gym
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refblend.data.reasoning_gym import (
-    SOURCE_PREFIX,
-    find_python,
-    make_splits,
-    reasoning_gym,
-)
+from refblend.data.reasoning_gym import SOURCE_PREFIX, find_python, make_splits, reasoning_gym
 from refblend.data.schema import PromptRow
 from refblend.rewards.reasoning_gym import compute_score, extract_answers
 from refblend.rewards.result import RewardResult

@@ -9,13 +9,7 @@ from refblend.errors import ModelError
 from refblend.files import OPTIMIZER_FILE
 from refblend.workers.fsdp_workers import ActorWorker, CriticWorker, ReferenceWorker
 from refblend.workers.networks import load_policy
-from refblend.workers.types import (
-    MiniBatch,
-    PolicyTargets,
-    Sequences,
-    merge_shards,
-    response_mask,
-)
+from refblend.workers.types import MiniBatch, PolicyTargets, Sequences, merge_shards, response_mask
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 LORA = ("actor_rollout_ref.model.lora_rank=3", "actor_rollout_ref.model.lora_alpha=6")

@@ -47,16 +47,6 @@ class PromptRow:
     solution: str
     extra: dict[str, Any] = field(default_factory=dict)
 
-    def to_record(self) -> dict[str, Any]:
-        """The row as one record of verl's schema."""
-        return {
-            "data_source": self.data_source,
-            "prompt": self.messages,
-            "ability": "math",
-            "reward_model": {"style": "rule", "ground_truth": self.ground_truth},
-            "extra_info": self.extra_info,
-        }
-
     @property
     def extra_info(self) -> dict[str, Any]:
         """What verl passes to a reward function: the whole column, including index and texts."""
@@ -70,7 +60,16 @@ class PromptRow:
 
 def write_rows(path: str | os.PathLike[str], rows: Iterable[PromptRow]) -> None:
     """Write rows as parquet, atomically; DataError for no rows."""
-    records = [row.to_record() for row in rows]
+    records = [
+        {
+            "data_source": row.data_source,
+            "prompt": row.messages,
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": row.ground_truth},
+            "extra_info": row.extra_info,
+        }
+        for row in rows
+    ]
     if not records:
         raise DataError(f"no rows to write to {path}", "Ask for at least one row.")
     with atomic_path(path) as temporary:

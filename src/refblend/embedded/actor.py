@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 
 from refblend.data.tokenizer import encode_chat
-from refblend.embedded.architecture import (
-    build_model,
-    fingerprint_of,
-    load_model,
-    save_model,
-)
+from refblend.embedded.architecture import build_model, fingerprint_of, load_model, save_model
 from refblend.embedded.demonstrations import sloppy_solution
 from refblend.embedded.prepare import sum_problem, sum_rows
 from refblend.embedded.problems import Problem, draw_problem

@@ -10,14 +10,7 @@ import json
 from refblend.data.gsm8k import INSTRUCTION
 from refblend.data.reasoning_gym import make_splits, reasoning_gym
 from refblend.data.schema import PromptRow
-from refblend.embedded.problems import (
-    SPLITS,
-    Difficulty,
-    Problem,
-    Split,
-    Step,
-    generate_problems,
-)
+from refblend.embedded.problems import SPLITS, Difficulty, Problem, Split, Step, generate_problems
 from refblend.embedded.recipe import DataRecipe, EmbeddedConfig
 
 TASK = "chain_sum"

@@ -75,8 +75,7 @@ def require_token() -> None:
 
 def manners() -> tuple[bool, bool]:
     """Whether Ray on this node requires the token, and whether it uses TLS."""
-    tls = os.environ.get(TLS, "0").lower() in ("1", "true")
-    return is_token_auth_enabled(), tls
+    return is_token_auth_enabled(), os.environ.get(TLS, "0").lower() in ("1", "true")
 
 
 def ask_nodes() -> dict[str, tuple[bool, bool]]:

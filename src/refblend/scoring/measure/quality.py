@@ -15,12 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from refblend.ppo.metrics import (
-    correlation,
-    expected_calibration_error,
-    grouped_auc,
-    roc_auc,
-)
+from refblend.ppo.metrics import correlation, expected_calibration_error, grouped_auc, roc_auc
 from refblend.scoring.generative import GenerativeJudge
 from refblend.scoring.judge import Judge
 from refblend.scoring.parsing import parse_score

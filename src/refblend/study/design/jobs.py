@@ -141,8 +141,7 @@ def blocks_of(
 ) -> dict[tuple[str, str], str]:
     """The job of every run of a grid, (arm, seed): its seeds as in file names, e.g. ``1-2-3``.
 
-    ``studies`` has the experiments of each milestone, of which the first that has a run trains it.
-    ``seeds_per_block`` is the size of a series' jobs.
+    Of the milestones in ``studies`` the first that has a run trains it.
     """
     found: dict[tuple[str, str], str] = {}
     for milestone, names in studies.items():

@@ -332,10 +332,7 @@ def load_experiments(
 
 
 def experiments_of(milestone: str, params: str | Path, scale: str) -> list[str]:
-    """Names of the files of ``<params>/study`` that a milestone reports at a scale, in order.
-
-    Errors of :func:`load_experiment`.
-    """
+    """Names of the experiments that a milestone reports; errors of :func:`load_experiment`."""
     return [
         name
         for name, spec in load_experiments(params).items()

@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from refblend.study.stats.statistics import (
-    CONFIDENCE,
-    complete_seeds,
-    student_interval,
-)
+from refblend.study.stats.statistics import CONFIDENCE, complete_seeds, student_interval
 
 ROUNDING = 1e-9
 """Interval widths up to this are rounding of equal differences."""
