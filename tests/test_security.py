@@ -82,6 +82,19 @@ def test_code_of_a_model_is_run_only_when_asked_for() -> None:
         assert "trust_remote_code: true" not in path.read_text(), path
 
 
+def secrets_in(tree: object) -> list[str]:
+    """Keys of a configuration that would hold a secret."""
+    text = json.dumps(tree).lower()
+    words = re.findall(r'"([a-z0-9_]*)": \{', text)
+    suspicious = r"(api|access|auth|secret|private)_?(key|token)|password|passwd|secret|credential"
+    return [word for word in words if re.search(suspicious, word)]
+
+
+def test_no_key_of_the_configuration_asks_for_a_secret() -> None:
+    assert secrets_in(RefblendConfig.model_json_schema()) == []
+    assert secrets_in({"wandb_api_key": {"type": "string"}}) == ["wandb_api_key"]
+
+
 NUMBERS = {
     "threads",  # Snakemake's own
     "params.seeds",  # the wildcard's pattern allows digits only

@@ -2,9 +2,9 @@
 
 On most machines the result is an *estimate*. Where the kernel exposes RAPL counters, the CPU's
 energy is read from them; elsewhere (containers, virtual machines) it is the CPU model's design
-power times the load of this process and its children. Memory is a constant per module. The run's
-own GPUs are read through NVML or AMD SMI. The report's ``method`` names what was used. Runs at one
-time do not count each other; the machine's idle power is not included.
+power times the load of this process and its children. Memory is a constant per module. GPUs are
+read through NVML or AMD SMI: the run's own, but all visible ones in a Ray cluster that was there
+before. The report's ``method`` names what was used. The machine's idle power is not included.
 """
 
 import json

@@ -27,6 +27,6 @@ def test_jobs_and_runs_of_a_scale(scale: str, jobs: str, runs: str) -> None:
     names = [name for named in milestones.values() for name in named]
     grid = build_grid(names, scale, params)
     size = read_yaml(params / "workflow.yaml")["seeds_per_job"]
-    blocks = blocks_of(grid, milestones, size)
+    blocks = blocks_of(grid, milestones, size, size)
     trained = {(arm, block) for (arm, _), block in blocks.items()}
     assert (len(trained), len(unique_runs(grid))) == (int(jobs), int(runs))

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import shutil
@@ -78,6 +79,21 @@ def test_an_unchanged_checkpoint_is_read_once(manager, monkeypatch):
     assert step_of(resumed.latest_valid()) == 1
     assert not resumed.lacks_best(0.4)
     assert named_checkpoint(manager.path(1), 9).step == 1
+
+
+def test_a_checkpoint_that_cannot_be_read_is_skipped(manager, monkeypatch):
+    for step in (1, 2):
+        save(manager, step, 0.5)
+    lost = manager.path(2) / "actor"
+    real = Path.lstat
+
+    def lstat(path: Path) -> os.stat_result:
+        if path == lost:
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "lstat", lstat)
+    assert step_of(manager.latest_valid()) == 1
 
 
 def test_when_a_validation_is_the_best_so_far(manager):

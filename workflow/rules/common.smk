@@ -1,5 +1,6 @@
 # What the rules share: configuration, experiments, jobs, and the environment of shell commands.
 import functools
+import itertools
 import os
 import re
 import shlex
@@ -65,8 +66,8 @@ try:
     config.update(study_workflow.workflow_config(config))
     SPECS = load_experiments()
     jobs(config["scale"]).grid  # noqa: B018 - derived here, and all arms checked
-    for name in MODELS if config["scale"] in EMBEDDED else ():
-        check_place(Path("models", config["scale"], name))  # Snakemake would delete it
+    for scale, name in itertools.product(EMBEDDED, MODELS):
+        check_place(Path("models", scale, name))  # Snakemake would delete it
 except RefblendError as error:
     raise WorkflowError(str(error)) from None
 # Part of the package, which lies in src only in a clone.

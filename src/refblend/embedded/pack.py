@@ -45,9 +45,10 @@ def pack_models(folder: Path, recipe: EmbeddedConfig, target: Path) -> None:
 
 
 def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[str, Any]:
-    """Put packed models into ``folder`` in place of those that are there; returns their record.
+    """Put packed models into ``folder`` in place of ours that are there; returns their record.
 
-    ModelError, before anything is unpacked: no pack of this recipe, or other files in the way.
+    ModelError, before anything is unpacked: no pack of this recipe, or other files in the way,
+    such as a tokenizer or pairs that differ.
     """
     with unpacked(source, folder, "refblend models pack", ModelError, _as_new) as staged:
         if not (staged / RECORD_NAME).is_file():
@@ -64,7 +65,7 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
             raise MalformedError(f"it lacks {', '.join(absent)}")
         for name in PARTS:
             if (folder / name).is_dir():
-                found = filecmp.dircmp(folder / name, staged / name)
+                found = filecmp.dircmp(folder / name, staged / name, ignore=[], hide=[])
                 if set(found.left_list) - set(found.same_files):
                     check_place(folder / name)
         for name in PARTS:
@@ -74,9 +75,9 @@ def unpack_models(source: Path, recipe: EmbeddedConfig, folder: Path) -> dict[st
 
 
 def check_place(path: Path) -> None:
-    """Refuse (ModelError) to replace a directory that is not a model of ours."""
+    """Refuse (ModelError) to replace a directory that has files, but no model of ours."""
     if path.is_dir() and any(path.iterdir()) and not (path / "training.json").is_file():
-        raise ModelError(f"{path} holds other files", "Move them away, or name a new directory.")
+        raise ModelError(f"{path} holds other files", "Move or delete them first.")
 
 
 def _without_optimizer(member: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -67,10 +67,10 @@ def find_damage(path: Path) -> str | None:
 
     Large files, which take minutes, are read only once while nobody touches them.
     """
-    stamps = _stamps(path)
-    if _WHOLE.get(path) == stamps:
-        return None
     try:
+        stamps = _stamps(path)
+        if _WHOLE.get(path) == stamps:
+            return None
         manifest = read_object(_plain(path / MANIFEST_NAME))
         files, step = manifest["files"], manifest["step"]
         if different := _entries(path) ^ files.keys():

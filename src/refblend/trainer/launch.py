@@ -185,7 +185,8 @@ class _Run:
         log, begin = MetricsLog(run_dir / "metrics.jsonl"), prepared.checkpoint
         if begin is None and named:
             begin = named_checkpoint(named, total_steps)
-        own = visible_devices()[: totals(processes_of(config))[1]]  # Ray takes the first ones
+        taken = totals(processes_of(config))[1] if config.ray.address is None else 0
+        own = visible_devices()[:taken]  # a private cluster takes the first ones
         meter = EnergyMeter(config.trainer.country_iso_code, own) if energy else None
         try:
             with meter or nullcontext():

@@ -73,20 +73,29 @@ def evaluate_runs(
                         "Evaluate the seeds of one arm at a time.",
                     )
                 engine.load_weights(_weights(last.actor), number)
+            of = _measured(run, last.step, data)  # before its files can change
+            if own := _own_reward(run):
+                of["reward"] = own
             numbers = _measure(engine, config, prompts, last)
-            yield run, {"status": status, "of": _measured(run, last.step, data), **numbers}
+            yield run, {"status": status, "of": of, **numbers}
     finally:
         if engine is not None:
             engine.shutdown()
 
 
 def _measured(run: Path, step: int, data: str | Path) -> dict[str, Any]:
-    """What a report is of: the run, the data, the versions of the numbers, the user's reward."""
+    """What a report is of: the run, the data and the versions of the numbers."""
     config, sources = _config(run), {row.data_source for row in read_rows(data)}
     numerics = versions("test", *reward_purposes(config.reward, sources))
-    own = [sha256_file(file) for file in user_files(config, reward_only=True)]
-    found = bound_to(run, step) | {"data": sha256_file(data), "numerics": numerics}
-    return found | ({"reward": own} if own else {})
+    return bound_to(run, step) | {"data": sha256_file(data), "numerics": numerics}
+
+
+def _own_reward(run: Path) -> list[str] | None:
+    """Hashes of the files of the user's reward function; None if they are not on this machine."""
+    try:
+        return [sha256_file(file) for file in user_files(_config(run), reward_only=True)]
+    except (ConfigError, OSError):
+        return None
 
 
 def _earlier(run: Path, data: str | Path, last: CheckpointRef | None) -> dict[str, Any] | None:
@@ -96,7 +105,10 @@ def _earlier(run: Path, data: str | Path, last: CheckpointRef | None) -> dict[st
         return None
     step = int(read_metrics(run / "metrics.jsonl")["step"].max()) if last is None else last.step
     report = _record(path)
-    return report if report.get("of") == _measured(run, step, data) else None
+    of = dict(report.get("of") or {})
+    tested, own = of.pop("reward", None), _own_reward(run)
+    changed = None not in (tested, own) and tested != own
+    return report if of == _measured(run, step, data) and not changed else None
 
 
 def _measure(
