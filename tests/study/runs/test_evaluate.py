@@ -118,7 +118,9 @@ def test_accuracy_is_that_of_the_runs_reward(tmp_path, make_run, tiny_model_dir,
     assert again["greedy"] == report["greedy"], "it is tested again"
     write_json(run / "test.json", report)
     reward.unlink()
-    assert dict(evaluate_runs([run], tiny_data_dir / "test.parquet"))[run] == report, "it may have been moved"
+    assert dict(evaluate_runs([run], tiny_data_dir / "test.parquet"))[run] == report, (
+        "it may have been moved"
+    )
 
 
 def test_runs_of_different_models_are_refused(make_run, tiny_model_dir, tiny_data_dir) -> None:
