@@ -113,6 +113,12 @@ def flip_byte(path: Path) -> None:
     os.utime(path, (1, 1))  # as no save can have stamped it, however coarse the clock
 
 
+def test_none_or_all_damaged_gives_none(manager):
+    assert (manager.latest_valid(), manager.best()) == (None, None)
+    flip_byte(save(manager, 1) / "actor" / "model.safetensors")
+    assert manager.latest_valid() is None
+
+
 def test_failed_save_leaves_no_trace(manager):
     save(manager, 1)
     with pytest.raises(KeyError), manager.staging(2) as directory:  # noqa: PT012

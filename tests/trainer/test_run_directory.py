@@ -229,6 +229,16 @@ def test_the_present_directory_is_not_moved_aside(run, monkeypatch):
     assert content(run) == before
 
 
+def test_the_lock_holds_the_new_directory_after_a_move(run):
+    train(run)
+    with (
+        open_run(run, OTHER, TrainerConfig(), overwrite=True),
+        pytest.raises(CheckpointError, match="another process"),
+        run_lock(run),
+    ):
+        pass
+
+
 def test_runs_are_listed_and_only_those_aside_are_pruned(run):
     train(run)
     start(run, OTHER, overwrite=True)

@@ -183,7 +183,7 @@ class _Run:
         write_json(path, record)
         energy, named = config.trainer.energy, config.trainer.resume_from_path
         log, begin = MetricsLog(run_dir / "metrics.jsonl"), prepared.checkpoint
-        if begin is None and named:
+        if named and begin is None:
             begin = named_checkpoint(named, total_steps)
         taken = totals(processes_of(config))[1] if config.ray.address is None else 0
         own = visible_devices()[:taken]  # a private cluster takes the first ones
