@@ -49,10 +49,8 @@ def test_the_command_writes_four_disjoint_files(tmp_path: Path) -> None:
     write(tmp_path / "test.parquet", RECORDS)
     sizes = ["--validation", "8", "--sanity", "4"]
     call = ["gsm8k", "--source", str(tmp_path), "--out", str(tmp_path / "gpu"), *sizes]
-    for _ in range(2):
-        assert CliRunner().invoke(app, call).exit_code == 0
-    other = CliRunner().invoke(app, [*call, "--seed", "2"])
-    assert "train.parquet holds other rows" in str(other.exception)
+    for seed in ("1", "2", "2"):  # files of an earlier call are replaced
+        assert CliRunner().invoke(app, [*call, "--seed", seed]).exit_code == 0
     splits = {
         name: read_rows(tmp_path / "gpu" / f"{name}.parquet")
         for name in ("train", "validation", "test", "sanity")
@@ -60,6 +58,11 @@ def test_the_command_writes_four_disjoint_files(tmp_path: Path) -> None:
     assert [len(rows) for rows in splits.values()] == [24, 8, 3, 4]
     assert len({row.question for rows in splits.values() for row in rows}) == 39
     assert splits["test"] == load_split(tmp_path, "test")
+    write_rows(tmp_path / "gpu" / "test.parquet", splits["test"][:2])
+    assert CliRunner().invoke(app, [*call, "--seed", "2"]).exit_code == 1
+    refused = CliRunner().invoke(app, [*call, "--seed", "1"])
+    assert "test.parquet holds other rows" in str(refused.exception)
+    assert read_rows(tmp_path / "gpu" / "train.parquet") == splits["train"]
 
 
 def test_a_source_without_a_split(tmp_path: Path) -> None:

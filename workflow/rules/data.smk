@@ -1,4 +1,5 @@
 # Prompt files as parquet in verl's schema: generated problems, or GSM8K for the scales on GPUs.
+# `update`: Snakemake deletes none of them. `refblend data` replaces what it has written itself.
 
 
 rule reasoning_gym:
@@ -21,7 +22,7 @@ rule data:
         tools,
         recipe="params/embedded/{scale}.yaml",
     output:
-        expand("data/{{scale}}/{name}.parquet", name=SPLITS),
+        update(expand("data/{{scale}}/{name}.parquet", name=SPLITS)),
     log:
         "logs/{scale}/data.log",
     benchmark:
@@ -48,7 +49,7 @@ rule more_sums:
         recipe="params/embedded/smollm.yaml",
         known=expand("data/smollm/{name}.parquet", name=SPLITS),
     output:
-        expand("data/smollm/more/{name}.parquet", name=SPLITS),
+        update(expand("data/smollm/more/{name}.parquet", name=SPLITS)),
     log:
         "logs/smollm/more_sums.log",
     conda:
@@ -69,7 +70,6 @@ rule more_sums:
 
 
 # The source is a folder or a name of the hub: config["gsm8k"].
-# `update`: files of the user's own that lie there are refused, not replaced.
 rule gsm8k:
     output:
         update(expand("data/{{scale}}/{name}.parquet", name=SPLITS)),

@@ -5,19 +5,29 @@ from pathlib import Path
 
 from refblend.data.schema import PromptRow, read_rows, write_rows
 from refblend.errors import DataError
+from refblend.files import read_record, sha256_file, write_json
 from refblend.seeding import derive_generator
 
 SPLITS = ("train", "validation", "test", "sanity")
+WRITTEN = "written.json"
+"""Name → SHA-256 of the files that a call wrote to a folder; only those are ever replaced."""
 
 
 def write_splits(out: Path, splits: Mapping[str, Sequence[PromptRow]]) -> None:
-    """Write ``<split>.parquet`` of every split to a folder; DataError if one holds other rows."""
+    """Write ``<split>.parquet`` of every split to a folder, in place of those of an earlier call.
+
+    DataError, before anything is written, for another file that holds other rows.
+    """
     files = {out / f"{name}.parquet": rows for name, rows in splits.items()}
+    record = out / WRITTEN
+    ours = read_record(record, DataError, "Delete it.") if record.exists() else {}
     for file, rows in files.items():
-        if file.exists() and read_rows(file) != list(rows):
+        foreign = file.exists() and sha256_file(file) != ours.get(file.name)
+        if foreign and read_rows(file) != list(rows):
             raise DataError(f"{file} holds other rows", "Delete it, or name another folder.")
     for file, rows in files.items():
         write_rows(file, rows)
+    write_json(record, {file.name: sha256_file(file) for file in files})
 
 
 def hold_out(
