@@ -13,7 +13,7 @@ from pathlib import Path
 from refblend.lifecycle.folders import folders_of
 from refblend.lifecycle.guardian import cluster_processes
 from refblend.trainer.checkpoint import find_damage
-from refblend.trainer.tracking import strip_timings
+from refblend.trainer.tracking import TIMING_PREFIXES
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 30
@@ -98,7 +98,8 @@ class Run:
 def recorded(directory: Path) -> list[str]:
     """The recorded steps of a run without timings, as text: equal means equal to the digit."""
     lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.dumps(strip_timings(json.loads(line))) for line in lines]
+    steps = [json.loads(line).items() for line in lines]
+    return [json.dumps([i for i in step if not i[0].startswith(TIMING_PREFIXES)]) for step in steps]
 
 
 def output_of(process: "subprocess.Popen[str]", hang_s: float = HANG_S) -> str:

@@ -111,6 +111,7 @@ WRONG_VALUES = {
         "ppo_micro_batch_size_per_gpu=4 has no effect … use_dynamic_bsz is true"
     ),
     f"{REWARD}.name=mine": "name has no effect without path … Set path to the function's file",
+    f"{REWARD}.path=a.py; {REWARD}.reward_kwargs={{bonus: .inf}}": "kwargs: it is not finite",
     f"{REWARD}.reward_kwargs={{bonus: 0.1}}": "reward_kwargs has no effect without path",
     "ray.address=foo": "ray.address: foo is not … HOST:PORT … or auto",
     "trainer.default_local_dir=~/runs/x": "_dir: ~/runs/x would be … Write your home directory out",
@@ -140,7 +141,7 @@ WRONG_VALUES = {
     "trainer.resume_from_path=runs/x": "resume_mode is auto and resume_from_path runs/x",
     "trainer.resume_mode=resume_path": "Set resume_mode=resume_path and a path",
     "trainer.resume_mode=resume_path; trainer.default_local_dir=r; "
-    "trainer.resume_from_path=r/checkpoints/global_step_1": "lies in default_local_dir",
+    "trainer.resume_from_path=./q/../r/checkpoints/global_step_1": "lies in default_local_dir",
     "trainer.drift_guard.stop=true; data.sanity_files=[]": "watches the sanity set",
     f"{REFERENCE}; {QUALITY}.scoring.model_path=models/judge": "Leave model_path out",
     f"{ADAPTER}; {REFERENCE}; {QUALITY}.scoring.model_path=null": "max_model_len has no effect",

@@ -89,6 +89,7 @@ def test_every_registered_strategy_is_a_value_of_the_configuration(monkeypatch) 
             {"method": "hero", "placement": "terminal", "scoring": {"on_failure": "rule_reward"}},
             "set scoring.on_failure=invalid_score",
         ),
+        ({"scoring": {"control": "shuffled", "on_failure": "rule_reward"}}, "on_failure=invalid"),
         ({"weight_per_length": True, "placement": "terminal"}, "weight_per_length=false"),
         (
             {"strategy": "replay", "replay_file": "m.jsonl", "max_weight_warmup_steps": 2},

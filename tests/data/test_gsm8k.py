@@ -2,13 +2,14 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from refblend.cli.data import app
 from refblend.data.gsm8k import load_split
 from refblend.data.schema import PromptRow, read_rows, write_rows
-from refblend.data.splits import hold_out
+from refblend.data.splits import SPLITS, hold_out
 from refblend.errors import DataError
 
 # Written for this test in GSM8K's format: calculator annotations, thousands separators.
@@ -51,17 +52,16 @@ def test_the_command_writes_four_disjoint_files(tmp_path: Path) -> None:
     call = ["gsm8k", "--source", str(tmp_path), "--out", str(tmp_path / "gpu"), *sizes]
     for seed in ("1", "2", "2"):  # files of an earlier call are replaced
         assert CliRunner().invoke(app, [*call, "--seed", seed]).exit_code == 0
-    splits = {
-        name: read_rows(tmp_path / "gpu" / f"{name}.parquet")
-        for name in ("train", "validation", "test", "sanity")
-    }
+    splits = {name: read_rows(tmp_path / "gpu" / f"{name}.parquet") for name in SPLITS}
     assert [len(rows) for rows in splits.values()] == [24, 8, 3, 4]
+    mine = tmp_path / "gpu" / "validation.parquet"
+    pq.write_table(pq.read_table(mine).append_column("note", [["mine"] * 8]), mine)
+    assert CliRunner().invoke(app, [*call, "--seed", "2"]).exit_code == 0
+    assert "note" in pd.read_parquet(mine), "a changed file is left alone"
     assert len({row.question for rows in splits.values() for row in rows}) == 39
     assert splits["test"] == load_split(tmp_path, "test")
-    write_rows(tmp_path / "gpu" / "test.parquet", splits["test"][:2])
-    assert CliRunner().invoke(app, [*call, "--seed", "2"]).exit_code == 1
     refused = CliRunner().invoke(app, [*call, "--seed", "1"])
-    assert "test.parquet holds other rows" in str(refused.exception)
+    assert "validation.parquet holds other rows" in str(refused.exception)
     assert read_rows(tmp_path / "gpu" / "train.parquet") == splits["train"]
 
 
@@ -91,12 +91,7 @@ TEST = [numbered(i, f"test {i}") for i in range(20)]
 
 def test_splits_are_disjoint_and_lose_only_what_is_repeated() -> None:
     splits = hold_out(TRAIN, TEST, 10, 5, seed=1)
-    assert {name: len(rows) for name, rows in splits.items()} == {
-        "train": 75,
-        "validation": 10,
-        "test": 20,
-        "sanity": 5,
-    }
+    assert [len(splits[name]) for name in SPLITS] == [75, 10, 20, 5]
     questions = [r.question for rows in splits.values() for r in rows]
     assert len(questions) == len(set(questions)) == 110
     assert splits["test"] == TEST

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from refblend.data.tokenizer import encode_chat, load_tokenizer, train_tokenizer
+from refblend.data.tokenizer import PAD, encode_chat, load_tokenizer, train_tokenizer
 from refblend.errors import ModelError
 
 CORPUS = [
@@ -85,9 +85,13 @@ def test_words_that_are_special_tokens_stay_in_prompts(special: Any) -> None:
 
 
 def test_a_message_cannot_close_its_own_turn() -> None:
-    plain = encode_chat(TOKENIZER, [{"role": "user", "content": "a"}])
-    hostile = "a" + "".join(TOKENIZER.all_special_tokens)
-    ids = encode_chat(TOKENIZER, [{"role": "user", "content": hostile}])
-    for special in TOKENIZER.all_special_ids:
-        assert ids.count(special) == plain.count(special)
-    assert len(ids) > len(plain)
+    unnamed = type(TOKENIZER)(tokenizer_object=TOKENIZER.backend_tokenizer, eos_token=PAD)
+    unnamed.chat_template = TOKENIZER.chat_template
+    assert unnamed.all_special_tokens == [PAD], "as in models that name few of theirs"
+    for tokenizer in (TOKENIZER, unnamed):
+        plain = encode_chat(tokenizer, [{"role": "user", "content": "a"}])
+        hostile = "a" + "".join(TOKENIZER.all_special_tokens)
+        ids = encode_chat(tokenizer, [{"role": "user", "content": hostile}])
+        for special in TOKENIZER.all_special_ids:
+            assert ids.count(special) == plain.count(special)
+        assert len(ids) > len(plain)

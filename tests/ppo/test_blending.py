@@ -12,7 +12,6 @@ from refblend.ppo.blending import (
     blend_rewards,
     compute_avg_response_entropy,
     expand_quality,
-    random_scores,
     shuffle_scores,
 )
 from refblend.seeding import derive_generator
@@ -136,12 +135,3 @@ def test_shuffled_scores_keep_their_distribution_and_follow_the_seed():
     assert not torch.equal(first, shuffle_scores(scores, derive_generator(1, "shuffle", 6)))
     assert not torch.equal(first, scores)
     assert torch.equal(first.sort().values, scores)
-
-
-def test_random_scores_are_uniform_and_follow_the_seed():
-    scores = random_scores(4000, derive_generator(1, "random", 2))
-    assert torch.equal(scores, random_scores(4000, derive_generator(1, "random", 2)))
-    assert scores.dtype == torch.float32
-    assert 0 <= scores.min() < 0.01 < 0.99 < scores.max() <= 1
-    assert scores.mean().item() == pytest.approx(0.5, abs=0.02)
-    assert random_scores(0, derive_generator(1)).shape == (0,)

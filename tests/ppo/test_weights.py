@@ -131,6 +131,7 @@ def test_ramps(name):
     for step in range(20):
         assert values[step] == pytest.approx(0.3 * slow_ramp(name, step / 20), abs=1e-12)
     assert schedule_weight(1, 40, 0.3, name, 0.0) == pytest.approx(0.3)
+    assert schedule_weight(28, 100, 0.3, name, 0.28) == pytest.approx(0.3), "28 of 28.000…04"
 
 
 def test_schedule_errors():

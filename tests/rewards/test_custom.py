@@ -96,6 +96,7 @@ def test_a_reward_that_fails_on_every_response_ends_the_run(module):
         ({"score": 0.5, "acc": True, "other": "x"}, (0.5, 1.0, 1.0)),
         ({"score": 0.5, "acc_strict": 0, "acc_flexible": 1}, (0.5, 0.0, 1.0)),
         (RewardResult(0.1, 0.2, 0.3), (0.1, 0.2, 0.3)),
+        (RewardResult(math.nan, 1.0, 1.0, "timeout"), (0.0, 0.0, 0.0, "timeout")),
         (np.float32(0.5), (0.5, 0.5, 0.5)),
         (np.array(2), (2.0, 2.0, 2.0)),
         ({"score": np.int64(1), "acc": np.bool_(False)}, (1.0, 0.0, 0.0)),

@@ -14,6 +14,14 @@ def test_an_unreadable_gold_answer_is_an_error() -> None:
         compute_score("7", " ")
 
 
+@pytest.mark.parametrize("text", [f"${'':20000}$", rf"\boxed{{x{'':20000}y}}", "1" * 9000 + "e"])
+def test_a_long_response_takes_no_time_but_the_librarys(text, monkeypatch) -> None:
+    monkeypatch.setattr("refblend.rewards.math._SECONDS", 1)
+    begin = time.monotonic()
+    assert compute_score(text, "5") == 0
+    assert time.monotonic() - begin < 4
+
+
 def test_the_alarm_of_a_stopping_run_is_left_whatever_the_library_does(monkeypatch) -> None:
     def verify(*_: object, **__: object) -> bool:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -20,7 +20,8 @@ from refblend.errors import (
 )
 from refblend.trainer.preflight import gold_counts, notices, preflight
 
-JUDGE = "algorithm.ref_quality_score.scoring"
+BLEND = "algorithm.ref_quality_score"
+JUDGE = f"{BLEND}.scoring"
 
 
 def refusal(config: RefblendConfig) -> RefblendError:
@@ -263,6 +264,8 @@ REFUSED = [
         f"{ROLLOUT}.max_model_len=null data.max_response_length=100000",
         r"max_response_length=\d+ is beyond the \d+ positions",
     ),
+    ("trainer.default_local_dir=runs/a.20261001T120000Z", "prune` deletes"),
+    (f"algorithm.adv_estimator=remax {BLEND}.entropy_level=response", "blends greedy responses"),
 ]
 
 

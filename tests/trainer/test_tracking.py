@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from refblend.errors import DataError
-from refblend.trainer.tracking import MetricsLog, encode_line, read_metrics, strip_timings
+from refblend.trainer.tracking import MetricsLog, encode_line, read_metrics
 
 
 @pytest.fixture
@@ -64,8 +64,3 @@ def test_truncate_after_keeps_bytes(log):
     assert log.truncate_after(-1) is None
     assert log.path.read_bytes() == b""
     log.append(0, {})
-
-
-def test_strip_timings():
-    metrics = {"step": 1, "timing_s/gen": 2.0, "perf/throughput": 9.0, "energy/kwh": 1, "a": 0.5}
-    assert strip_timings(metrics) == {"step": 1, "a": 0.5}

@@ -129,10 +129,11 @@ class RefQualityScoreConfig(Section):
             return
         if self.method in ("gdpo", "hero") and self.placement != "terminal":
             yield f"method={self.method} gives one number per response: set placement=terminal"
-        if self.method in ("gdpo", "hero") and self.scoring.on_failure == "rule_reward":
+        compared = self.method in ("gdpo", "hero") or self.scoring.control == "shuffled"
+        if compared and self.scoring.on_failure == "rule_reward":
             yield (
-                f"method={self.method} compares scores within a group, and on_failure=rule_reward "
-                "leaves some out: set scoring.on_failure=invalid_score"
+                f"method={self.method} with scoring.control={self.scoring.control} needs all scores"
+                ", and on_failure=rule_reward leaves some out: set scoring.on_failure=invalid_score"
             )
         if self.weight_per_length and self.placement != "per_token":
             yield (
@@ -221,10 +222,4 @@ class AlgorithmConfig(Section):
                 "ref_quality_score.method=gdpo has normalised within the groups: set adv_estimator="
                 "reinforce_plus_plus_baseline, which normalises over the batch, or "
                 "norm_adv_by_std_in_grpo=false"
-            )
-        of_samples = quality.method in ("gdpo", "hero") or quality.entropy_level == "response"
-        if of_samples and self.adv_estimator == "remax":
-            yield (
-                "adv_estimator=remax blends greedy responses, too, which have neither a group nor "
-                "an entropy: choose another, or method=blend and entropy_level=batch"
             )

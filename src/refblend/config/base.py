@@ -1,5 +1,6 @@
 """The base of every configuration section: unknown keys are refused, values are checked."""
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Self, get_args
 
@@ -42,7 +43,9 @@ class Section(BaseModel):
         if any(isinstance(leaf, str) and "\x00" in leaf for leaf in leaves):
             raise ValueError("it contains a NUL character: remove it")
         for leaf in leaves:
-            if isinstance(leaf, str) and leaf.startswith("~"):
+            if isinstance(leaf, float) and not math.isfinite(leaf):
+                raise ValueError("it is not finite: write a number")
+            if isinstance(leaf, str) and leaf.startswith("~") and "/" in leaf:
                 raise ValueError(
                     f"{leaf} would be a directory named {leaf.split('/')[0]}, since no shell "
                     "expands it there: write your home directory out"

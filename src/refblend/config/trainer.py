@@ -96,7 +96,8 @@ class TrainerConfig(Section):
                 f"resume_mode is {self.resume_mode} and resume_from_path {self.resume_from_path}: "
                 "set resume_mode=resume_path and a path global_step_N, or neither"
             )
-        if Path(self.resume_from_path or "").parent == Path(self.default_local_dir, "checkpoints"):
+        branch, own = Path(self.resume_from_path or ""), Path(self.default_local_dir, "checkpoints")
+        if self.resume_from_path and branch.resolve().parent == own.resolve():
             yield "resume_from_path lies in default_local_dir: set another one for the branch"
 
 

@@ -7,7 +7,6 @@ Columns: ``data_source`` str; ``prompt`` list of ``{role, content}``; ``ability`
 verl load unchanged.
 """
 
-import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -197,7 +196,7 @@ def _parse_record(path: Path, number: int, record: dict[str, Any]) -> PromptRow:
         raise fail("reward_model", "is not an object")
     truth = reward.get("ground_truth")
     if isinstance(truth, int | float | Decimal) and not isinstance(truth, bool):
-        if not math.isfinite(truth):
+        if isinstance(truth, float | Decimal) and not Decimal(truth).is_finite():
             raise fail("reward_model.ground_truth", f"is {truth}, not a finite number")
         truth = number_text(truth)
     ground_truth = text({"ground_truth": truth}, "ground_truth", "reward_model.ground_truth")

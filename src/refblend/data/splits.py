@@ -16,18 +16,20 @@ WRITTEN = "written.json"
 def write_splits(out: Path, splits: Mapping[str, Sequence[PromptRow]]) -> None:
     """Write ``<split>.parquet`` of every split to a folder, in place of those of an earlier call.
 
-    DataError, before anything is written, for another file that holds other rows.
+    Another file with these rows is left alone; DataError, before anything is written, for one
+    with other rows.
     """
     files = {out / f"{name}.parquet": rows for name, rows in splits.items()}
     record = out / WRITTEN
     ours = read_record(record, DataError, "Delete it.") if record.exists() else {}
-    for file, rows in files.items():
-        foreign = file.exists() and sha256_file(file) != ours.get(file.name)
-        if foreign and read_rows(file) != list(rows):
+    kept = [f for f in files if f.exists() and sha256_file(f) != ours.get(f.name)]
+    for file in kept:
+        if read_rows(file) != list(files[file]):
             raise DataError(f"{file} holds other rows", "Delete it, or name another folder.")
-    for file, rows in files.items():
-        write_rows(file, rows)
-    write_json(record, {file.name: sha256_file(file) for file in files})
+    written = [file for file in files if file not in kept]
+    for file in written:
+        write_rows(file, files[file])
+    write_json(record, {file.name: sha256_file(file) for file in written})
 
 
 def hold_out(

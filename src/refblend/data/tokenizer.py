@@ -4,6 +4,7 @@ Digits and arithmetic signs are separate tokens, so an equation is always read s
 ``\box{`` is a single token for the same reason. Every byte is in the alphabet, so any text encodes.
 """
 
+import functools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -153,13 +154,16 @@ def _without_special(tokenizer: Any, messages: list[dict[str, str]]) -> list[dic
     return harmless
 
 
+@functools.lru_cache  # some models have thousands of added tokens
 def _marks(tokenizer: Any) -> list[str]:
-    """The end token and the special tokens in brackets, in the tokenizer's order.
+    """The end token and the special tokens in brackets, those first that have a role.
 
     Others, such as ``!`` as padding or ``####``, are words of ordinary text.
     """
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    special = [str(token) for token in added if token.special]
     return [
         token
-        for token in tokenizer.all_special_tokens
+        for token in dict.fromkeys([*tokenizer.all_special_tokens, *special])
         if token == tokenizer.eos_token or (token[0] in "<[{(" and token[-1] in ">]})")
     ]

@@ -90,8 +90,3 @@ def shuffle_scores(scores: Tensor, generator: np.random.Generator) -> Tensor:
     """
     order = generator.permutation(scores.shape[0])
     return scores[torch.as_tensor(order, dtype=torch.long, device=scores.device)]
-
-
-def random_scores(n: int, generator: np.random.Generator) -> Tensor:
-    """Control arm ``random``: n independent scores, uniform in [0, 1); (n,) float32."""
-    return torch.from_numpy(generator.random(n, dtype=np.float32))

@@ -41,7 +41,7 @@ RAMPS: dict[str, Callable[[float], float]] = {
     "cosine": lambda p: 0.5 * (1.0 - math.cos(math.pi * p)),
     "exp": lambda p: (1.0 - math.exp(-RAMP_RATE * p)) / (1.0 - math.exp(-RAMP_RATE)),
     "sigmoid": _sigmoid_ramp,
-    "staircase": lambda p: math.floor(p * RAMP_STAIRS) / RAMP_STAIRS,
+    "staircase": lambda p: math.floor(p * RAMP_STAIRS + 1e-9) / RAMP_STAIRS,
 }
 """Shapes of the step schedule: p in [0, 1] → [0, 1], with f(0) = 0 and f(1) = 1."""
 

@@ -52,12 +52,9 @@ def extract_number(text: str, method: Method = "strict") -> Decimal | Fraction |
     # searched from the end, so that a marker without a number does not hide an earlier one
     end = len(text)
     while (start := text.rfind(_MARKER, 0, end)) >= 0:
-        position = start + len(_MARKER)
-        while position < len(text) and text[position].isspace():
-            position += 1
-        found = _NUMBER.match(text, position)
-        if found is not None:
-            return _after_marker(text, found)
+        rest = text[start + len(_MARKER) :].lstrip()
+        if found := _NUMBER.match(rest):
+            return _after_marker(rest, found)
         end = start
     return None
 

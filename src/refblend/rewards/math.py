@@ -27,9 +27,11 @@ _SECONDS = 5
 _PERCENT, _PERCENT_TEXT = "upsilon", r"\\cdot\\upsilon "
 """The symbol that a percent sign becomes for the parser: 1 or 1/100, as the other side needs it;
 and what is written for it, as a regular expression's replacement."""
-_PERCENT_SIGN = re.compile(r"\s*(?:\\?%|\\(?:text|mbox|mathrm)\{\s*percent\s*\})|\s+percent\b")
+_PERCENT_SIGN = re.compile(
+    r"(?<!\s)\s*(?:\\?%|\\(?:text|mbox|mathrm)\{\s*percent\s*\})|(?<!\s)\s+percent\b"
+)
 _FORMULA = re.compile(r"(?<!\\)\$.*?(?<!\\)\$", re.DOTALL)
-_EXPONENT = re.compile(r"(?<![\w.\\])(?:\d+\.?\d*|\.\d+)[eE][-+]?\d{1,3}(?![\w.]*\w)")
+_EXPONENT = re.compile(r"(?<![\w.\\])(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d{1,3}(?![\w.]*\w)")
 _THOUSANDS = re.compile(r"(?<=\d)(?:\\[,;: ]|~)(?=\d{3}(?!\d))")
 _BASE = re.compile(r"\d_\{?(\d+)\}?")
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![a-z])")

@@ -58,7 +58,7 @@ def _as_result(value: Any, name: str) -> RewardResult:
     """The result of a user's function as a RewardResult."""
     if isinstance(value, RewardResult):
         if value.error:
-            return value
+            return RewardResult(0.0, 0.0, 0.0, value.error)
         numbers = [value.score, value.acc_strict, value.acc_flexible]
     elif isinstance(value, Mapping):
         if "score" not in value:
@@ -99,9 +99,10 @@ def numeric_answer(solution_str: str, ground_truth: str, method: Method) -> Rewa
 def mathematical_answer(solution_str: str, ground_truth: str, method: Method) -> RewardResult:
     """1 for an answer equal as mathematics and 0 otherwise, see :mod:`refblend.rewards.math`."""
     from refblend.rewards.math import compute_score as equal
+    from refblend.rewards.math import extract_boxed
 
-    strict = equal(solution_str, ground_truth, "strict")
-    flexible = strict or equal(solution_str, ground_truth, "flexible")
+    flexible = equal(solution_str, ground_truth)
+    strict = flexible if extract_boxed(solution_str) is not None else 0.0
     return RewardResult(strict if method == "strict" else flexible, strict, flexible)
 
 

@@ -13,12 +13,12 @@ from datetime import timedelta
 from refblend.trainer.guards import SANITY_KEY
 from refblend.trainer.tracking import Tracker
 
-# Shown name, metric names in order of preference, format.
+# Shown name, metric, format.
 _COLUMNS = (
-    ("reward", ("critic/score/mean", "critic/rewards/mean"), "{:.3f}"),
-    ("w", ("actor/ref_quality/weight",), "{:.3f}"),
-    ("entropy", ("actor/ref_quality/avg_entropy", "actor/entropy"), "{:.3f}"),
-    ("tok/s", ("perf/throughput",), "{:.0f}"),
+    ("reward", "critic/score/mean", "{:.3f}"),
+    ("w", "actor/ref_quality/weight", "{:.3f}"),
+    ("entropy", "actor/ref_quality/avg_entropy", "{:.3f}"),
+    ("tok/s", "perf/throughput", "{:.0f}"),
 )
 _WINDOW = 8  # steps over which the pace for the ETA is averaged
 
@@ -61,9 +61,8 @@ class TrainingProgress(Tracker):
         """The line of a step."""
         width = len(str(self._total))
         parts = [f"{self._label}:", f"step {step:>{width}}/{self._total}"]
-        for name, keys, form in _COLUMNS:
-            value = next((v for v in map(metrics.get, keys) if v is not None), None)
-            if value is not None:
+        for name, key, form in _COLUMNS:
+            if (value := metrics.get(key)) is not None:
                 parts.append(f"{name} {form.format(value)}")
         validation = validation_accuracy(metrics)
         if validation is not None:

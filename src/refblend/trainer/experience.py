@@ -124,7 +124,11 @@ class ExperienceCollector:
         with record.timed("reward"):
             results = self.reward.of_rows(asked, texts)
         accuracy = [result.accuracy(self.reward.method) for result in results]
-        judged = self._judge_results(judging, step, record)
+        judged = None
+        if judging is not None:
+            judged, call = self.workers.judge_results(judging)
+            record.metrics |= call.metrics()
+            self._watch.update(step, judged)  # warns about too many invalid scores, then stops
         if self._oracle:
             judged = [
                 JudgeResult(partial_credit(text, row.solution, right), True, "oracle")
@@ -172,17 +176,6 @@ class ExperienceCollector:
         """Launch the judge on all responses; None when no judge runs."""
         seeds = [derive_seed(self.config.trainer.seed, "judge", step, *place) for place in places]
         return self.workers.judge_responses([row.question for row in rows], texts, seeds)
-
-    def _judge_results(
-        self, judging: SplitCall | None, step: int, record: StepRecord
-    ) -> list[JudgeResult] | None:
-        """Wait for the judge; warn about too many invalid scores, then stop the run."""
-        if judging is None:
-            return None
-        judged, call = self.workers.judge_results(judging)
-        record.metrics |= call.metrics()
-        self._watch.update(step, judged)
-        return judged
 
     def _alignment(self, prompts: PromptBatch, rollout: Rollout) -> torch.Tensor | None:
         """Cosine between the reference model's states of the response and the gold solution."""

@@ -24,6 +24,7 @@ from refblend.scoring.templates import load_templates, templates_file
 from refblend.trainer.checkpoint import CheckpointManager, named_checkpoint
 from refblend.trainer.datasets import RunData, load_run_data
 from refblend.trainer.replay import replayed_weights_of
+from refblend.trainer.run_directory import ASIDE
 from refblend.trainer.trackers import check_trackers
 from refblend.workers.placement import processes_of, totals
 from refblend.workers.pools import check_machine
@@ -48,8 +49,7 @@ def preflight(config: RefblendConfig) -> RunData:
     if config.trainer.energy:
         problems.note(carbon_intensity, config.trainer.country_iso_code)
     models_usable = _check_models(config, problems)
-    if config.algorithm.adv_estimator not in ADVANTAGES:
-        problems.note(_check_estimator, config)
+    problems.note(_check_estimator, config)
     reward, data = problems.note(RuleReward.from_config, config.reward), None
     problems.note(_check_strategy, config)
     if models_usable:
@@ -169,6 +169,9 @@ def planned_steps(config: RefblendConfig, num_prompts: int) -> int:
 
 def _check_directory(directory: Path) -> None:
     """Check that the run directory exists or can be created; nothing is left behind."""
+    if ASIDE.fullmatch(directory.name):
+        told = f"{directory} has a name of runs moved aside, which `refblend runs prune` deletes"
+        raise CheckpointError(f"trainer.default_local_dir={told}", "Choose another name.")
     nearest = next(p for p in (directory, *directory.absolute().parents) if p.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".refblend-", dir=nearest):
@@ -183,9 +186,19 @@ def _check_directory(directory: Path) -> None:
 
 
 def _check_estimator(config: RefblendConfig) -> None:
-    """Check a user's estimator; the configuration knows what the built-in ones need."""
+    """Check an estimator, which may be a user's own, and whether the blend fits it."""
     name = config.algorithm.adv_estimator
     estimator = get_advantage(name)
+    quality = config.algorithm.ref_quality_score
+    of_samples = quality.method in ("gdpo", "hero") or quality.entropy_level == "response"
+    if quality.enable and of_samples and estimator.needs_reward_baselines:
+        raise ConfigError(
+            f"algorithm.adv_estimator={name} blends greedy responses, too, which have neither a "
+            "group nor an entropy",
+            "Choose another, or method=blend and entropy_level=batch.",
+        )
+    if name in ADVANTAGES:
+        return  # the configuration knows what else these need
     try:
         inspect.signature(estimator.compute).bind(None)
     except TypeError as error:

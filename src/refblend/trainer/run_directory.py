@@ -47,7 +47,7 @@ RUN_ENTRIES = (
 )
 """What a run writes into its directory besides the identity."""
 
-_ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?(\.tmp)*")
+ASIDE = re.compile(r".+\.\d{8}T\d{6}Z(-\d+)?(\.tmp)*")
 """With .tmp: its copying or its deletion was interrupted, maybe more than once."""
 _WAYS_OUT = (
     "Set trainer.default_local_dir to another directory, or give --overwrite, which moves the run "
@@ -267,7 +267,7 @@ def find_runs(root: Path) -> Iterator[FoundRun]:
     marks = (IDENTITY_NAME, FAILURES_NAME)  # a study's job may fail before a run has begun
     for path in sorted({path.parent for path in _files(root) if path.name in marks}):
         size = sum(map(_size, _files(path)))
-        aside = (path / IDENTITY_NAME).is_file() and _ASIDE.fullmatch(path.name) is not None
+        aside = (path / IDENTITY_NAME).is_file() and ASIDE.fullmatch(path.name) is not None
         summary = read_summary(path)
         status = str(summary.get("status", "incomplete"))
         yield FoundRun(path, status, shorten(str(summary.get("reason") or ""), 200), size, aside)

@@ -21,7 +21,6 @@ from refblend.ppo.blending import (
     compute_avg_response_entropy,
     expand_quality,
     mixed_groups,
-    random_scores,
     shuffle_scores,
 )
 from refblend.ppo.kl import KLController, apply_kl_penalty, kl_penalty, mean_sequence_kl
@@ -154,7 +153,7 @@ def _quality(
 ) -> Tensor:
     """The scores (B,) to blend."""
     if scoring.control == "random" or results is None:
-        return random_scores(count, control)
+        return torch.from_numpy(control.random(count, dtype=np.float32))
     quality = torch.tensor([r.score for r in results], dtype=torch.float32)
     return shuffle_scores(quality, control) if scoring.control == "shuffled" else quality
 
@@ -168,7 +167,7 @@ def _row_weights(
 ) -> Tensor:
     """The weight of each row (B,): w, or less where the configuration says so."""
     weights = weight.expand(len(mask))
-    if config.scoring.on_failure == "rule_reward" and config.scoring.control == "none" and results:
+    if config.scoring.on_failure == "rule_reward" and results:
         weights = weights * torch.tensor([float(r.valid) for r in results])
     if config.groups == "mixed":
         weights = weights * mixed

@@ -2,7 +2,7 @@
 
 One JSON object per line: ``step`` first, then the metrics sorted by name, floats in their shortest
 exact form, ``null`` for what is not finite. Two runs that compute the same numbers write the same
-bytes, timings aside (:func:`strip_timings`).
+bytes, those of :data:`TIMING_PREFIXES` aside.
 """
 
 import json
@@ -35,11 +35,6 @@ class Tracker:
 
     def close(self, failed: bool = False) -> None:
         """Flush and release; ``failed`` says whether the run has."""
-
-
-def strip_timings(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics that two runs of one seed must share, in the same order."""
-    return {k: v for k, v in metrics.items() if not k.startswith(TIMING_PREFIXES)}
 
 
 def encode_line(step: int, metrics: Mapping[str, float]) -> str:

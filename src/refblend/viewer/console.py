@@ -99,7 +99,7 @@ def metrics_table(run: Run) -> Table:
     table = Table("", "course", *_right("first", "lowest", "highest", "last"), box=box.SIMPLE_HEAD)
     for label, values in run.main_metrics():
         shown = (values.iloc[0], values.min(), values.max(), values.iloc[-1])
-        table.add_row(label, sparkline(values), *map(number, shown))
+        table.add_row(Text(label), sparkline(values), *map(number, shown))
     return table
 
 
@@ -200,5 +200,5 @@ def show_comparison(one: Run, other: Run, console: Console) -> None:
         if label in right:
             last, their = values.iloc[-1], right[label].iloc[-1]
             cells = (sparkline(values, 20), number(last), sparkline(right[label], 20))
-            table.add_row(label, *cells, number(their), f"{their - last:+.4g}")
+            table.add_row(Text(label), *cells, number(their), f"{their - last:+.4g}")
     console.print(table)

@@ -93,7 +93,7 @@ class Run:
     def recorded_steps(self) -> list[int]:
         """Steps whose responses were recorded, ascending."""
         names = [path.stem for path in self.path.glob("rollouts/*.jsonl")]
-        return sorted(int(name) for name in names if name.isdecimal())
+        return sorted(int(name) for name in names if name.isdecimal() and name == str(int(name)))
 
     def responses(self, step: int) -> list[Response]:
         """The recorded responses of a step; an incomplete last line is left out.
