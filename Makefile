@@ -53,7 +53,7 @@ study: env ## train and report M1 at scale cpu, about ten minutes; TARGET=all: f
 	@test "$(TARGET)" = all || echo "The whole study: make study TARGET=all SCALE=$(SCALE) (scale cpu: fifteen hours or more on two cores)"
 
 report: env ## all reports of SCALE with their figures on one page, results/<scale>/report.html
-	@echo "Open $$($(BIN)/python scripts/report_page.py results/$(SCALE))"
+	@page=$$($(BIN)/python scripts/report_page.py results/$(SCALE)); echo "Open $$page"
 
 figures: env ## every table, figure and report of SCALE anew from the committed runs.parquet, in minutes
 	$(BIN)/refblend study redraw --scale $(SCALE)

@@ -10,7 +10,11 @@
 set -euo pipefail
 python=$1 venv=$2 lock=$3
 
-version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true; }
+# 3.11 from 3.11.4 on, which knows tarfile.data_filter; the whole version of any other.
+version() {
+    "$1" -c 'import sys; v = sys.version_info
+print("3.11" if v[:2] == (3, 11) and v >= (3, 11, 4) else "%d.%d.%d" % v[:3])' 2>/dev/null || true
+}
 
 if [ ! -f "$lock" ]; then
     echo "The lock file $lock does not exist. Use LOCK=requirements/cpu.lock or gpu.lock." >&2
@@ -32,12 +36,12 @@ if [ "$(version "$venv/bin/python")" != 3.11 ]; then
         echo "Created $venv with $("$venv/bin/python" --version), which uv found or fetched"
     else
         cat >&2 <<TEXT
-Python 3.11 was not found as "$python"${found:+, which is $found}. The lock files and their hashes are
+Python 3.11.4 or a later 3.11 was not found as "$python"${found:+, which is $found}. The lock files and their hashes are
 those of Python 3.11. Either
   - install uv (https://docs.astral.sh/uv: pip, pipx, brew or snap have it), or python3-venv (Ubuntu
     24.04 has no python3.11: apt install python3-venv). Then make env fetches Python 3.11 by itself;
-  - or install 3.11 (Debian 12: apt install python3.11-venv; macOS: brew install python@3.11; anywhere:
-    pyenv install 3.11), and name it if it is not on PATH: make env PYTHON=/path/to/python3.11
+  - or install it (macOS: brew install python@3.11; anywhere: pyenv install 3.11; Debian 12 has
+    3.11.2, which is too old), and name it if it is not on PATH: make env PYTHON=/path/to/python3.11
 TEXT
         exit 2
     fi

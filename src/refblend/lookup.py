@@ -85,10 +85,11 @@ def user_files(config: RefblendConfig, reward_only: bool = False) -> list[Path]:
     modules = [
         import_module(name.removeprefix("pkg://").partition(":")[0], f"{key}={name!r}")
         for key, name in named
-        if ":" in name and (key.startswith("reward.") or not reward_only)
+        if name.startswith("pkg://")
+        or (":" in name and not (reward_only or key.startswith("reward.")))
     ]
     files = [module.__file__ for module in modules]  # None: a module without one
-    if reward.path and ":" not in reward.path:
+    if reward.path and not reward.path.startswith("pkg://"):
         files.append(reward.path)
     return [Path(file) for file in files if file and not Path(file).is_relative_to(PACKAGE)]
 

@@ -84,7 +84,7 @@ def test_a_sum_is_a_problem_with_worked_steps(expression, answer, solution) -> N
 @pytest.mark.parametrize("answer", ["1,200", "3.5", r"\frac{1}{2}"])
 def test_no_actor_is_measured_where_gold_answers_count_as_wrong(answer) -> None:
     with pytest.raises(DataError, match="index 0 of reasoning_gym/chain_sum"):
-        measure_actor(None, None, [row("4 - 1", answer)], 1, 1, 0)
+        measure_actor(None, None, [row("4 - 1", answer)], 1, 1)
 
 
 @pytest.mark.usefixtures("gym")

@@ -66,7 +66,7 @@ try:
     config.update(study_workflow.workflow_config(config))
     SPECS = load_experiments()
     jobs(config["scale"]).grid  # noqa: B018 - derived here, and all arms checked
-    for scale, name in itertools.product(EMBEDDED, MODELS):
+    for scale, name in itertools.product(EMBEDDED, (*MODELS, "base")):
         check_place(Path("models", scale, name))  # Snakemake would delete it
 except RefblendError as error:
     raise WorkflowError(str(error)) from None

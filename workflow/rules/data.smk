@@ -35,6 +35,8 @@ rule data:
         numerics=lambda wildcards: numerics(
             "data.reasoning_gym" if wildcards.scale in PRETRAINED else "bed"
         ),
+        # Files that Snakemake puts back after a failure look newer than the recipe.
+        recipe=lambda wildcards, input: load_recipe(input.recipe).model_dump_json(),
         out=subpath(output[0], parent=True),
     message:
         "Generate the {wildcards.scale} problems"
@@ -71,6 +73,12 @@ rule more_sums:
 
 # The source is a folder or a name of the hub: config["gsm8k"].
 rule gsm8k:
+    input:
+        lambda wildcards: [
+            str(file)
+            for split in ("train", "test")
+            for file in sorted(Path(config["gsm8k"]).glob(f"{split}.*"))
+        ],
     output:
         update(expand("data/{{scale}}/{name}.parquet", name=SPLITS)),
     log:

@@ -17,12 +17,29 @@ if workflow.is_main_process and not dry_run:
         raise WorkflowError(str(error)) from None
 
 
+# Snakemake records the settings of a failed job, too. The next call would then take what an earlier
+# one made with other settings for current, so each output keeps the record that it had.
+recorded = {}
+
+
 onstart:
     supervision.pass_on_sigterm()
     supervision.follow_dvc()
+    recorded.update(
+        (file, workflow.persistence.metadata(file))
+        for job in workflow.dag.needrun_jobs()
+        for file in job.output
+    )
 
 
 onerror:
+    for file in [
+        file for job in workflow.dag.needrun_jobs() for file in job.output
+    ]:
+        if recorded.get(file) is None:
+            workflow.persistence.cleanup_metadata(file)
+        else:
+            workflow.persistence._write_record(str(file), recorded[file])
     if supervision.stopping.is_set():
         logger.error(
             "Stopped by SIGTERM, and the jobs with it: the same call resumes them."

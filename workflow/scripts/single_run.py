@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from refblend.config.loading import load_config
+from refblend.errors import RefblendError
 from refblend.files import read_object, write_json
 from refblend.study.design.grid import config_files, configuration_digest
 from refblend.trainer.console import validation_accuracy
@@ -40,3 +41,5 @@ if __name__ == "__main__":
         main(*sys.argv[1:])
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
+    except RefblendError as error:
+        sys.exit(f"error: {error}")

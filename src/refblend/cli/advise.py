@@ -46,10 +46,10 @@ class Sampling:
         given = {
             "actor_rollout_ref.model.path": self.model,
             "algorithm.ref_quality_score.scoring.model_path": self.judge,
-            "data.train_files": self.data and f"[{self.data}]",
-            "data.val_files": self.data and f"[{self.data}]",
+            "data.train_files": self.data and [str(self.data)],
+            "data.val_files": self.data and [str(self.data)],
         }
-        named = [f"{key}={value}" for key, value in given.items() if value is not None]
+        named = [f"{key}={value!r}" for key, value in given.items() if value is not None]
         settings = load_config(self.config or [], [*named, *(self.set_ or [])])
         with runtime.importing():
             from refblend.advice.sampling import sample_rollouts

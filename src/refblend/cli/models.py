@@ -115,7 +115,7 @@ def evaluate_actor(
     settings = load_recipe(recipe).evaluation
     rows, limits = read_rows(data), (settings.samples, settings.max_new_tokens)
     rows = rows[: settings.problems]
-    quality = measure_actor(load_model(model), load_tokenizer(model), rows, *limits, seed=0)
+    quality = measure_actor(load_model(model), load_tokenizer(model), rows, *limits)
     write_json(report, {"model": model.name, **quality})
     typer.echo(
         "{model}: greedy {greedy:.3f}, sampled {sampled:.3f}, pass@{samples} {pass_at_k:.3f}, "

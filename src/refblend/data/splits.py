@@ -26,10 +26,9 @@ def write_splits(out: Path, splits: Mapping[str, Sequence[PromptRow]]) -> None:
     for file in kept:
         if read_rows(file) != list(files[file]):
             raise DataError(f"{file} holds other rows", "Delete it, or name another folder.")
-    written = [file for file in files if file not in kept]
-    for file in written:
+    for file in [file for file in files if file not in kept]:
         write_rows(file, files[file])
-    write_json(record, {file.name: sha256_file(file) for file in written})
+        write_json(record, ours := ours | {file.name: sha256_file(file)})
 
 
 def hold_out(

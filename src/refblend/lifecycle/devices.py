@@ -107,7 +107,8 @@ def _opened(device: str) -> int:
             folder.mkdir(parents=True)
             folder.chmod(0o1777)
         if not file.exists():  # Linux refuses O_CREAT for a file of another user in such a folder
-            file.touch(mode=0o644)
+            file.touch()
+            file.chmod(0o644)  # whatever the umask: other users lock it, too
         return os.open(file, os.O_RDONLY)
     except OSError as error:
         raise ResourceError(

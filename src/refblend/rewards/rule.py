@@ -98,11 +98,10 @@ def numeric_answer(solution_str: str, ground_truth: str, method: Method) -> Rewa
 
 def mathematical_answer(solution_str: str, ground_truth: str, method: Method) -> RewardResult:
     """1 for an answer equal as mathematics and 0 otherwise, see :mod:`refblend.rewards.math`."""
-    from refblend.rewards.math import compute_score as equal
-    from refblend.rewards.math import extract_boxed
+    from refblend.rewards import math as mathematics
 
-    flexible = equal(solution_str, ground_truth)
-    strict = flexible if extract_boxed(solution_str) is not None else 0.0
+    flexible = mathematics.compute_score(solution_str, ground_truth)
+    strict = flexible if mathematics.extract_boxed(solution_str) is not None else 0.0
     return RewardResult(strict if method == "strict" else flexible, strict, flexible)
 
 

@@ -145,13 +145,13 @@ def test_what_has_not_run_is_left_out_or_refused(place: Place, tmp_path: Path) -
 
 
 def test_a_folder_that_no_report_wrote_is_left_alone(place: Place, tmp_path: Path) -> None:
-    kept = tmp_path / "figures" / "mine.png"
-    kept.parent.mkdir()
-    kept.touch()
     frames = m2_frames.collected([("off", 1), ("linear", 1)])
-    with pytest.raises(StudyError, match="figures was written by no report"):
-        write_report(place, "M1", frames, tmp_path)
-    assert kept.exists()
+    for kept in (tmp_path / "a" / "figures" / "mine.svg", tmp_path / "b" / "report.md"):
+        kept.parent.mkdir(parents=True)
+        kept.write_text("# Mine")
+        with pytest.raises(StudyError, match="was written by no report"):
+            write_report(place, "M1", frames, tmp_path / kept.relative_to(tmp_path).parts[0])
+        assert kept.read_text() == "# Mine"
 
 
 @pytest.mark.parametrize(("seeds", "bands"), [((1, 2), 0), ((1, 2, 3), 1)])

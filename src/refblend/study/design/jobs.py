@@ -314,7 +314,7 @@ class Jobs:
             if folder and self.scale in EMBEDDED and folder.startswith(f"models/{self.scale}/"):
                 files += model_files(folder)
             elif folder:
-                files += sorted(map(str, Path(folder).glob("*.safetensors")))
+                files += sorted(str(f) for f in Path(folder).glob("[!.]*") if f.is_file())
         if config.use_judge:
             files.append(os.path.relpath(templates_file(scoring.templates)))
         files += map(os.path.relpath, user_files(config))

@@ -5,6 +5,7 @@ experiments have finished runs, and lies in ``results/<scale>/<name>/``. Its num
 collected frames of its runs; :class:`Archive` makes all reports of a scale.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -162,11 +163,16 @@ def write_scoring(place: Place, out: Path) -> Path:
 
 def _write(out: Path, tables: Tables, sections: Mapping[str, Mapping[str, Draw]]) -> dict[str, str]:
     """Write tables and figures in place of an earlier report's; captions by figure."""
-    folders = [out / name for name in ("tables", "figures") if (out / name).exists()]
-    if folders and not (out / "report.md").exists():
-        raise StudyError(f"{folders[0]} was written by no report", "Name another folder.")
+    report, ends = out / "report.md", {"tables": ".csv", "figures": ".svg"}
+    foreign = [f for f in out.glob("*/*") if f.suffix != ends.get(f.parent.name, f.suffix)]
+    if not report.exists():
+        foreign += [out / name for name in ends if (out / name).exists()]
+    elif not re.match(r"# .+ \(scale `\w+`\)\n|\Z", report.read_text(errors="replace")):
+        foreign.append(report)
+    if foreign:
+        raise StudyError(f"{foreign[0]} was written by no report", "Name another folder.")
     out.mkdir(parents=True, exist_ok=True)
-    (out / "report.md").touch()  # so that the next call may replace what this one leaves half done
+    report.touch()  # so that the next call may replace what this one leaves half done
     shutil.rmtree(out / "tables", ignore_errors=True)
     for name, frame in tables.items():
         write_csv(frame, out / "tables" / f"{name}.csv")
