@@ -97,8 +97,10 @@ def test_tolerances_seeds_a_job_and_models_are_parameters(project: Path) -> None
 
 
 def test_a_block_of_a_series_holds_four_seeds_of_every_arm(project: Path) -> None:
+    path = project / "params" / "study" / "smollm_noisy.yaml"
+    edit(path, "milestone: r\n", "milestone: series\n")
     counts, text = planned(project, "runs/smollm/_blocks/smollm_noisy/2.done")
-    arms = load_experiment(project / "params" / "study" / "smollm_noisy.yaml").arms
+    arms = load_experiment(path).arms
     assert counts["train"] == counts["test_accuracy"] == len(arms)
     assert text.count("--seeds 205,206,207,208 ") == len(arms)
 
@@ -134,7 +136,7 @@ def test_m2_measures_the_scoring_path() -> None:
 def test_the_scale_of_the_pretrained_model_is_experiment_r(project: Path) -> None:
     counts, text = planned(project, "--config", "scale=smollm")
     assert counts["archive"] == 1, "of its own; those of scale cpu are as they are"
-    assert counts["train"] == 4
+    assert counts["train"] == 8
     assert (counts["pretrained"], counts["reasoning_gym"], counts["judge"]) == (1, 1, 2)
     run = "--seeds 1,2,3,4,5 trainer.default_local_dir='runs/smollm/constant_terminal_shuffled"
     assert run in text
