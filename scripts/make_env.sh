@@ -32,7 +32,7 @@ if [ "$(version "$venv/bin/python")" != 3.11 ]; then
         echo "Creating $venv with $("$python" --version)"
         "$python" -m venv "$venv"
     elif [ "$python" = python3.11 ] && . scripts/find_uv.sh python3 &&
-        "$uv" venv --quiet --seed --allow-existing --python 3.11 "$venv"; then
+        "$uv" venv --quiet --seed --allow-existing --python '>=3.11.4,<3.12' "$venv"; then
         echo "Created $venv with $("$venv/bin/python" --version), which uv found or fetched"
     else
         cat >&2 <<TEXT

@@ -85,8 +85,7 @@ def user_files(config: RefblendConfig, reward_only: bool = False) -> list[Path]:
     modules = [
         import_module(name.removeprefix("pkg://").partition(":")[0], f"{key}={name!r}")
         for key, name in named
-        if name.startswith("pkg://")
-        or (":" in name and not (reward_only or key.startswith("reward.")))
+        if name.startswith("pkg://") or (":" in name and not (reward_only or "reward." in key))
     ]
     files = [module.__file__ for module in modules]  # None: a module without one
     if reward.path and not reward.path.startswith("pkg://"):

@@ -144,7 +144,8 @@ def learning(study: Study, tables: Tables, experiment: str) -> plot.Drawn:
     """Accuracy over the steps: every arm against its baseline, greedy and sampled."""
     arms, greedy = study.treated(experiment), study.of(experiment, study.accuracy)
     sampled = study.metric(experiment, "critic/acc/mean")
-    figure, axes = plot.panels(len(arms), 3, 0.45 * plot.COLUMN, sharex=True, sharey=True)
+    height = (0.45 if len(arms) > 1 else 0.8) * plot.COLUMN
+    figure, axes = plot.panels(len(arms), 3, height, sharex=True, sharey=True)
     for axis, arm in zip(axes, arms, strict=False):
         base = study.baseline(experiment, arm)
         colours = {base: plot.BASELINE_COLOUR, arm: colour_of(study, arm)}
