@@ -43,8 +43,6 @@ class Section(BaseModel):
         if any(isinstance(leaf, str) and "\x00" in leaf for leaf in leaves):
             raise ValueError("it contains a NUL character: remove it")
         for leaf in leaves:
-            if isinstance(leaf, float) and not math.isfinite(leaf):
-                raise ValueError("it is not finite: write a number")
             if isinstance(leaf, str) and leaf.startswith("~") and "/" in leaf:
                 raise ValueError(
                     f"{leaf} would be a directory named {leaf.split('/')[0]}, since no shell "
@@ -53,6 +51,8 @@ class Section(BaseModel):
         if any(isinstance(leaf, int) and abs(leaf) >= 2**63 for leaf in leaves):
             raise ValueError("it is beyond 64 bits: lower it")
         types = _types(annotation)
+        if Any in types and any(isinstance(v, float) and not math.isfinite(v) for v in leaves):
+            raise ValueError("it is not finite: write a number")
         if types & {int, float} and not types & {bool, Any} and bool in map(type, leaves):
             raise ValueError("it is a boolean where a number is expected: write the number")
         return value

@@ -188,19 +188,19 @@ def _check_directory(directory: Path) -> None:
 def _check_estimator(config: RefblendConfig) -> None:
     """Check an estimator, which may be a user's own, and whether the blend fits it."""
     name = config.algorithm.adv_estimator
-    estimator = get_advantage(name)
+    own = None if name in ADVANTAGES else get_advantage(name)  # which would load torch for ours
     quality = config.algorithm.ref_quality_score
     of_samples = quality.method in ("gdpo", "hero") or quality.entropy_level == "response"
-    if quality.enable and of_samples and estimator.needs_reward_baselines:
+    if quality.enable and of_samples and (own.needs_reward_baselines if own else name == "remax"):
         raise ConfigError(
             f"algorithm.adv_estimator={name} blends greedy responses, too, which have neither a "
             "group nor an entropy",
             "Choose another, or method=blend and entropy_level=batch.",
         )
-    if name in ADVANTAGES:
-        return  # the configuration knows what else these need
+    if own is None:
+        return  # the configuration knows what else ours need
     try:
-        inspect.signature(estimator.compute).bind(None)
+        inspect.signature(own.compute).bind(None)
     except TypeError as error:
         raise ConfigError(
             f"algorithm.adv_estimator={name} cannot be called with one argument ({error})",
@@ -208,7 +208,7 @@ def _check_estimator(config: RefblendConfig) -> None:
         ) from error
     except ValueError:  # a built-in function without a signature: the first call will tell
         pass
-    if estimator.needs_values and not config.use_critic:
+    if own.needs_values and not config.use_critic:
         raise ConfigError(
             f"algorithm.adv_estimator={name} needs a critic's values, and this run has no critic",
             "Set critic.enable=true.",
