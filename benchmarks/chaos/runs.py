@@ -98,8 +98,9 @@ class Run:
 def recorded(directory: Path) -> list[str]:
     """The recorded steps of a run without timings, as text: equal means equal to the digit."""
     lines = (directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    steps = [json.loads(line).items() for line in lines]
-    return [json.dumps([i for i in step if not i[0].startswith(TIMING_PREFIXES)]) for step in steps]
+    steps = (json.loads(line).items() for line in lines)
+    kept = ({k: v for k, v in step if not k.startswith(TIMING_PREFIXES)} for step in steps)
+    return list(map(json.dumps, kept))
 
 
 def output_of(process: "subprocess.Popen[str]", hang_s: float = HANG_S) -> str:
