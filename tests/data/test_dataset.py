@@ -52,14 +52,14 @@ def test_nothing_left(tmp_path: Path) -> None:
         load_prompt_dataset([], LetterTokenizer(), 8)
 
 
-@given(st.lists(st.integers(0, 99), min_size=12), st.integers(1, 12))
+@given(st.lists(st.integers(0, 99), max_size=12), st.integers(1, 12))
 def test_truncate_keeps_the_right_part(ids: list[int], length: int) -> None:
     assert truncate_ids(ids, length, "left") == ids[-length:]
     assert truncate_ids(ids, length, "right") == ids[:length]
     middle = truncate_ids(ids, length, "middle")
-    assert len(middle) == length
+    assert len(middle) == min(length, len(ids))
     assert middle[: length // 2] == ids[: length // 2]
-    assert middle[length // 2 :] == ids[len(ids) - (length - length // 2) :]
+    assert len(ids) < length or middle[length // 2 :] == ids[len(ids) - (length - length // 2) :]
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.booleans(), st.integers(0, 5))

@@ -74,7 +74,7 @@ def load_prompt_dataset(
 def truncate_ids(ids: list[int], length: int, truncation: Truncation) -> list[int]:
     """Cut to ``length`` tokens; ``left`` removes the beginning, ``right`` the end (as in verl)."""
     head = {"left": 0, "right": length, "middle": length // 2}[truncation]
-    return ids[:head] + ids[len(ids) - (length - head) :]
+    return ids if len(ids) <= length else ids[:head] + ids[len(ids) - (length - head) :]
 
 
 class PromptSampler:
